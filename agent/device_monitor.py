@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from agent import cgroups, nvml
 from agent.backoff import StateLogger
-from agent.health import gpu_health, nic_health
+from agent.health import gpu_health, gpu_speed, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
 from agent.machine import capture, kernel, plausible, unanswered, xid_rules
 from agent.machine.capture import CaptureError
@@ -63,6 +63,7 @@ class DeviceMonitor:
         self.facts: tuple[GpuFacts, ...] = ()
         self._answered: unanswered.Answered = {}
         self.gpus: dict[str, DeviceHealth] = {}  # by UUID
+        self.speeds: dict[str, gpu_speed.Speed] = {}  # by UUID
         self.nics: dict[str, DeviceHealth] = {}  # by name
         self.slices: dict[str, DeviceHealth] = {}  # by UUID
         self.refreshed_at = 0.0  # monotonic time
@@ -109,7 +110,8 @@ class DeviceMonitor:
     def _pause_s(self) -> float:
         """Returns the seconds until the next survey, or until the end of a hold-down if that is earlier."""
         every_s = self._settings.survey_every_s
-        held = (*self.gpus.values(), *self.nics.values(), *self.slices.values())
+        slow = (each.health for each in self.speeds.values())
+        held = (*self.gpus.values(), *slow, *self.nics.values(), *self.slices.values())
         due = gpu_health.next_release(held, self._settings.hold_down)
         return every_s if due is None else min(every_s, max(0.05, due - time.monotonic() + 0.01))
 
@@ -131,6 +133,9 @@ class DeviceMonitor:
         self.gpus, topology = gpu_health.step(
             self.gpus, seen, self.facts, xids, now=now, hold_down=hold_down
         )
+        self.speeds, topology = gpu_speed.step(
+            self.speeds, topology, self.facts, now=now, hold_down=hold_down
+        )
         self.slices, topology = slice_health.step(
             self.slices, topology, xids, now=now, hold_down=hold_down
         )
@@ -145,7 +150,7 @@ class DeviceMonitor:
     def _log_changes(self, known: NodeTopology, topology: NodeTopology, first: bool) -> None:
         for sentence in slice_health.layout_changes(known, topology):
             log.info("%s", sentence)
-        for health in () if first else (gpu_health, slice_health, nic_health):
+        for health in () if first else (gpu_health, gpu_speed, slice_health, nic_health):
             for sentence in health.changes(known, topology):
                 log.warning("%s", sentence)
 

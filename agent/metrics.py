@@ -77,6 +77,12 @@ class Metrics(Collector):
             if (health := devices.get(gpu.uuid)) and health.cause
         ]
         yield _gauge("lockstep_gpu_unfit", "Unhealthy GPUs by cause", (*GPU_LABELS, "class"), unfit)
+        slow = [
+            ((*names[uuid], speed.health.cause.kind), 1)
+            for uuid, speed in self._monitor.speeds.items()
+            if uuid in names and speed.health.cause
+        ]
+        yield _gauge("lockstep_gpu_slow", "Slow GPUs by cause", (*GPU_LABELS, "class"), slow)
         yield _gauge(
             "lockstep_gpu_memory_bytes",
             "Memory of the GPU",

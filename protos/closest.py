@@ -1,6 +1,8 @@
 """closest() chooses which of a node's free GPUs to use together. Agent and scheduler must choose
 alike, so the choice is a total order. Pure. Of all sets with the requested size it returns the one
 
+0. without a slow GPU, if there is one. (Among sets with a slow GPU their number does not count: the
+   slowest sets the speed.)
 1. whose pairs are closest in sum: by island, then number of NVLinks, then PCIe level, then NUMA
    node;
 2. that leaves the closest pairs behind: it takes the island with the fewest free GPUs that
@@ -31,6 +33,8 @@ EXACT_SETS = 1 << 16  # most pairs of half sets to try, enough for 16 GPUs witho
 @lru_cache(maxsize=1 << 16)
 def closest(shape: Shape, free: int, size: int) -> int:
     """The mask of `size` of the `free` GPUs; 0 if fewer are free."""
+    if (fast := free & ~shape.slow) != free and fast.bit_count() >= size > 0:
+        return closest(shape, fast, size)
     gpus = tuple(indices_of(free))
     if size <= 0 or size > len(gpus):
         return 0

@@ -81,7 +81,10 @@ def table(
         parts.append("\n".join(["NICs for pods:", "", *access, ""]))
     if warnings := notes(topology):
         parts.append("\n".join(["RDMA:", "", *(f"  {each}" for each in warnings), ""]))
-    weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in topology.weak]
+    if slow := [f"  GPU{gpu}: {why}" for gpu, why in topology.slow().items()]:
+        parts.append("\n".join(["Slow GPUs:", "", *slow, ""]))
+    pairs = (pair for pair in topology.weak if pair.a != pair.b)
+    weak = [f"  GPU{pair.a} and GPU{pair.b}: {pair.why}" for pair in pairs]
     if weak:
         parts.append("\n".join(["Degraded GPU pairs:", "", *weak, ""]))
     notes_below = "\n\n".join(part.rstrip("\n") for part in parts)

@@ -11,6 +11,9 @@ GPU_MEMORY = f"{DOMAIN}/gpu-memory"  # annotation: cap on GPU memory
 GPU_MEMORY_LEVEL = f"{DOMAIN}/gpu-memory-enforcement"  # annotation: lowest acceptable enforcement
 GPU_MODEL = f"{DOMAIN}/gpu-model"  # annotation: allowed GPU models: H100,H200 or A100*80GB
 GPU_LEAST = f"{DOMAIN}/gpu-memory-least"  # annotation: least memory of each GPU
+GPU_FULL_SPEED = f"{DOMAIN}/gpu-full-speed"  # annotation: "true": no node with a slow GPU
+# Node label: the number of slow GPUs. The key also of the soft taint that the scheduler assumes on such a node.
+SLOW_GPU = f"{DOMAIN}/slow-gpu"
 RDMA = f"{DOMAIN}/rdma"  # a share of one NIC
 RAIL = f"{DOMAIN}/rail-"  # and a number: a share of a NIC of that rail
 RDMA_HANDLES = f"{DOMAIN}/rdma-hca-handles"  # annotations: limits of a pod on each of its NICs

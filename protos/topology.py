@@ -83,10 +83,10 @@ class RdmaLimit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Weak:
-    """Two GPUs whose connection is degraded."""
+    """Two GPUs whose connection is degraded, or one GPU that is slow."""
 
     a: int
-    b: int
+    b: int  # equal to a: that GPU is slow
     why: str
 
 
@@ -119,7 +119,8 @@ class NodeTopology:
         count = len(self.gpus)
         numa = tuple([gpu.numa for gpu in self.gpus])
         links = tuple([row[:count] for row in self.links[:count]])
-        reported = (links, self.islands, numa, self.pcie_switches)
+        slow = mask_of(self.slow())
+        reported = (links, self.islands, numa, self.pcie_switches, slow)
         if (known := _BY_REPORT.get(reported)) is not None:
             return known
         shape = Shape(
@@ -127,12 +128,17 @@ class NodeTopology:
             islands=tuple(mask_of(island) for island in self.islands),
             numa=numa if len(set(numa)) > 1 else (),
             switches=tuple(mask_of(switch) for switch in self.pcie_switches),
+            slow=slow,
         )
         if len(_BY_REPORT) >= _KNOWN_MOST:  # agents' reports may be all different
             _BY_REPORT.clear()
             _KNOWN.clear()
         shape = _BY_REPORT[reported] = _KNOWN.setdefault(shape, shape)
         return shape
+
+    def slow(self) -> dict[int, str]:
+        """Returns why each slow GPU is slow, by index."""
+        return {pair.a: pair.why for pair in self.weak if pair.a == pair.b}
 
     def healthy_mask(self) -> int:
         """The GPUs that can be allocated, whole or in shares."""
@@ -184,19 +190,20 @@ class MemoryOver:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The part of a topology that placement uses, equal for equal machines: the GPUs' links,
-    islands, NUMA nodes and PCIe switches. The last two are stored because links show NVLink instead
+    islands, NUMA nodes and PCIe switches, and which are slow. NUMA nodes and switches are stored because links show NVLink instead
     of the PCIe level."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks
     numa: tuple[int, ...] = ()  # by GPU; empty: one node, or unknown
     switches: tuple[int, ...] = ()  # masks; a GPU in none: unknown
+    slow: int = 0  # mask
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Hashed once, because closest() is cached by shape.
         object.__setattr__(
-            self, "_hash", hash((self.links, self.islands, self.numa, self.switches))
+            self, "_hash", hash((self.links, self.islands, self.numa, self.switches, self.slow))
         )
 
     def __hash__(self) -> int:

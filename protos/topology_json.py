@@ -25,7 +25,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
         "cuda_version": topology.cuda_version,
         "pcie_source": topology.pcie_source or "/sys",
         "bandwidth_gb_per_s": [list(row) for row in topology.bandwidth],
-        "weak": [{"gpus": [pair.a, pair.b], "why": pair.why} for pair in topology.weak],
+        "weak": [{"gpus": sorted({pair.a, pair.b}), "why": pair.why} for pair in topology.weak],
     }
 
 

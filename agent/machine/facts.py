@@ -101,6 +101,7 @@ class GpuFacts:
     fabric: Fabric | None = None
     platform: Platform | None = None
     wear: Wear = Wear()
+    clock_events: int = 0  # reasons for lower clocks, as a bit mask of NVML; 0: none, or unknown
     fault: str = ""  # why NVML can't read this GPU
     denied: tuple[str, ...] = ()  # calls that the driver refused for lack of rights
     corrupt: tuple[str, ...] = ()  # queries that failed because the InfoROM is corrupted

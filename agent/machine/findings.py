@@ -14,7 +14,15 @@ RECOVERY = {
     7: "a reboot of the whole system",
 }
 FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
-COMPLETED, UNHEALTHY = 3, 2
+COMPLETED, UNHEALTHY, LIMITED = 3, 2, 3
+# Reasons for lower clocks that are faults of cooling or power, gravest first: the bit of NVML, class, text. The other
+# bits are load and settings: idle, clocks that were set, the power limit, synchronised boost.
+SLOWDOWNS = (
+    (0x40, "thermal", "the GPU is too hot: its hardware lowers the clocks"),
+    (0x20, "thermal", "the GPU is too hot: the driver lowers the clocks"),
+    (0x80, "power", "the power supply lowers the clocks (power brake)"),
+    (0x08, "power", "the GPU's hardware lowers the clocks (power or temperature)"),
+)
 PREFLIGHT = "preflight: "  # begins the reason of a GPU that failed a check while it was idle
 # Without any of these the slices of a GPU in MIG mode, or their sizes, are unknown.
 MIG_CALLS = frozenset(
@@ -34,7 +42,9 @@ MIG_CALLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    kind: str  # the class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, preflight, silent
+    # The class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, preflight, silent; of slow
+    # GPUs: fabric, thermal, power.
+    kind: str
     why: str
 
 
@@ -88,6 +98,14 @@ def _fabric(gpu: GpuFacts) -> Finding | None:
     if fabric.health == UNHEALTHY:
         return Finding("fabric", "the NVLink fabric is unhealthy")
     return None
+
+
+def slow(gpu: GpuFacts) -> Finding | None:
+    """Returns why the GPU works, but slower than others of its model; None if it does not."""
+    if not gpu.mig and gpu.fabric is not None and gpu.fabric.health == LIMITED:
+        return Finding("fabric", "the NVLink fabric has limited capacity")
+    found = (Finding(kind, why) for bit, kind, why in SLOWDOWNS if gpu.clock_events & bit)
+    return next(found, None)
 
 
 def links(gpu: GpuFacts, known: frozenset[int]) -> Finding | None:

@@ -16,13 +16,13 @@ is alone. A GPU that sits on a host bridge itself, as only in VMs, has an unknow
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
 from agent.machine import findings, nvlink_pairs, pcie_tree, slice_profiles
 from agent.machine.facts import GpuFacts, InfinibandDevice, Machine, PciDevice, RdmaCgroup
-from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit
+from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit, Weak
 
 ACTIVE = "ACTIVE"
 RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(?= |$)")
@@ -56,7 +56,7 @@ def survey(machine: Machine, *, functions: bool = False) -> NodeTopology:
         driver_version=machine.nvml.driver_version,
         cuda_version=machine.nvml.cuda_version,
         bandwidth=tuple(map(tuple, nvlink_pairs.bandwidth(gpus, links))),
-        weak=nvlink_pairs.weak(gpus),
+        weak=(*nvlink_pairs.weak(gpus), *_slow(gpus)),
     )
 
 
@@ -85,6 +85,12 @@ def _gpu(position: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         tray=gpu.platform.tray if gpu.platform else -1,
         capability=gpu.capability,
     )
+
+
+def _slow(gpus: tuple[GpuFacts, ...]) -> Iterator[Weak]:
+    for position, gpu in enumerate(gpus):
+        if not gpu.fault and (found := findings.slow(gpu)) is not None:
+            yield Weak(position, position, found.why)
 
 
 def _clique(gpu: GpuFacts) -> str:

@@ -22,6 +22,7 @@ REMOTE = {
     pynvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU: "npu",
 }
 UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+LIMITED = pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY
 RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 ADDRESS = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])")
 WORD_BITS = 64  # of one element of an affinity mask
@@ -125,7 +126,16 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
         fabric=_fabric(handle),
         platform=_platform(handle),
         wear=_wear(handle),
+        clock_events=_clock_events(handle),
     )
+
+
+def _clock_events(handle: Any) -> int:
+    """Drivers before 535 know the call by its older name only."""
+    found = query(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if found is None:
+        found = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return found or 0
 
 
 def _or(value: int | None, otherwise: int) -> int:
@@ -166,7 +176,8 @@ def _fabric(handle: Any) -> Fabric | None:
             status=info.status,
             cluster_uuid=bytes(info.clusterUuid).hex(),
             clique_id=info.cliqueId,
-            health=getattr(info, "healthSummary", 0),
+            health=getattr(info, "healthSummary", 0)
+            or (LIMITED if info.healthMask & 3 == 1 else 0),
         )
     return None
 

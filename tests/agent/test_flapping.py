@@ -44,7 +44,14 @@ def test_what_is_remembered_does_not_grow(tmp_path: Path) -> None:
         capture.save(turned(number), file)
         monitor.refresh(first=not number)
         node.set_grants(())
-        kept = (monitor.minors, monitor.gpus, monitor.slices, monitor.nics, node.state.orphaned)
+        kept = (
+            monitor.minors,
+            monitor.gpus,
+            monitor.speeds,
+            monitor.slices,
+            monitor.nics,
+            node.state.orphaned,
+        )
         sizes.append([len(each) for each in kept])
     assert sizes[9] == sizes[-1], "no more after 40 rounds than after ten"
     assert threading.active_count() < threads + ROUNDS

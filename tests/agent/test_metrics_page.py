@@ -8,6 +8,7 @@ import pytest
 
 from agent.allocations import Forgotten
 from agent.health.gpu_health import DeviceHealth
+from agent.health.gpu_speed import Speed
 from agent.kubelet.latency import Latency
 from agent.machine.facts import NvLink, Wear
 from agent.machine.findings import Finding
@@ -75,6 +76,7 @@ def monitor(**other: Any) -> Any:
             replace(fact, uuid="g8", nvlinks=links, wear=wear),
         ),
         gpus={"g0": DeviceHealth(), "g1": DeviceHealth(cause=xid), "g2": DeviceHealth(cause=lost, clear_since=3.0)},
+        speeds={"g0": Speed(DeviceHealth(cause=Finding("thermal", "hot"))), "g2": Speed(DeviceHealth()), "g9": Speed(DeviceHealth(cause=xid))},
         nics={"mlx5_0": DeviceHealth(failures=2)},
         xids={("g1", 79): 3, ("", 31): 1, ("g7", 48): 2},
         events=SimpleNamespace(listening=4),
@@ -122,6 +124,7 @@ EXPECTED: dict[str, dict[str, float]] = {
     "lockstep_gpu_info": {f"{ZERO} model=H100": 1, f"{ONE} model=H100": 1, f"{TWO} model=A30": 1, f"{THREE} model=A100": 1},
     "lockstep_gpu_healthy": {ZERO: 1, ONE: 0, TWO: 1, THREE: 1},
     "lockstep_gpu_unfit": {f"{ONE} class=xid": 1, f"{TWO} class=held": 1},
+    "lockstep_gpu_slow": {f"{ZERO} class=thermal": 1},
     "lockstep_gpu_memory_bytes": {ZERO: 80, ONE: 80, TWO: 24, THREE: 40},
     "lockstep_gpu_held_back": {ONE: 1},
     "lockstep_gpu_memory_used_bytes": {ZERO: 11, TWO: 12},

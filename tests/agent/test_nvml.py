@@ -20,6 +20,7 @@ OLD_DRIVER = (
     "nvmlDeviceGetMemoryAffinity",
     "nvmlDeviceGetCpuAffinityWithinScope",
     "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCurrentClocksEventReasons",  # its older name is known
 )
 
 
@@ -41,12 +42,13 @@ def without(machine: Machine, **changes: object) -> Machine:
 
 def test_queries_that_an_old_driver_lacks_have_defaults(tmp_path: Path) -> None:
     old = library(tmp_path / "old", hide=OLD_DRIVER)
-    told = read(old, named("gb200-nvl72-tray-4"), tmp_path)
+    told = read(old, without(named("gb200-nvl72-tray-4"), clock_events=0x40), tmp_path)
     assert told.cuda_version == ""
     for gpu in told.gpus:
         assert (gpu.fabric, gpu.memory_numa, gpu.memory_affinity) == (None, -1, "")
         assert {link.remote for link in gpu.nvlinks} == {""}
         assert gpu.uuid.startswith("GPU-")
+        assert gpu.clock_events == 0x40
 
 
 def test_queries_that_a_gpu_does_not_support_have_defaults(

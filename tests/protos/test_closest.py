@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -204,3 +205,14 @@ def calls(shape: Shape, free: int, size: int) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def test_a_slow_gpu_is_taken_only_where_the_others_do_not_suffice() -> None:
+    shape = replace(pairs_of_two(8), slow=0b1)
+    assert closest(shape, 0b1111, 2) == 0b1100, "though GPUs 0 and 1 are as close"
+    assert closest(shape, 0b0111, 2) == 0b0110, "though GPUs 0 and 1 are closer"
+    assert closest(shape, 0b0111, 3) == 0b0111
+    assert closest(shape, 0b1, 1) == 0b1
+    assert closest(shape, 0b11, 0) == 0
+    several = replace(shape, slow=0b111)
+    assert closest(several, 0b1111, 2) == 0b0011, "one is slow in any case: the closest"

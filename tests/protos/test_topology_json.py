@@ -46,7 +46,7 @@ WHOLE = distinct(
     rdma_settable=True,
     rdma_default=RdmaLimit(hca_object=9),
     bandwidth=((0.0, 300.0), (300.0, 0.0)),
-    weak=(Weak(0, 1, "2 of 12 links"),),
+    weak=(Weak(0, 1, "2 of 12 links"), Weak(1, 1, "too hot")),
     pcie_switches=((0,), (1,)),
 )
 WRITTEN = json.loads(json.dumps(to_json("n1", WHOLE)))
@@ -74,7 +74,10 @@ def test_what_is_written_in_another_form() -> None:
     assert [gpu["why"] for gpu in WRITTEN["gpus"]] == ["why!", "GPU is lost"]
     assert [gpu["healthy"] for gpu in WRITTEN["gpus"]] == [True, False]
     assert WRITTEN["numa_nodes"] == [{"id": 3, "cpus": "0-7"}]
-    assert WRITTEN["weak"] == [{"gpus": [0, 1], "why": "2 of 12 links"}]
+    assert WRITTEN["weak"] == [
+        {"gpus": [0, 1], "why": "2 of 12 links"},
+        {"gpus": [1], "why": "too hot"},
+    ]
     assert WRITTEN["bandwidth_gb_per_s"] == [[0.0, 300.0], [300.0, 0.0]]
     assert WRITTEN["rdma_cgroup"] == {
         "available": True,

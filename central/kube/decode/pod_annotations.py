@@ -50,7 +50,7 @@ class PodAnnotations:
             (tiers, highest_tier, "required_tier"),
             (frozenset((names.PLACEMENT,)), placement_policy, "placement"),
             *self._any_pod,
-            (frozenset((names.MOVABLE,)), _movable, "movable"),
+            (frozenset((names.MOVABLE,)), lambda found: _flag(found, names.MOVABLE), "movable"),
             (frozenset((names.SUSPENDABLE,)), _suspension, "suspension_s"),
             (frozenset((names.COOLDOWN,)), _cooldown, "cooldown_s"),
         )
@@ -106,10 +106,10 @@ def _cooldown(annotations: Json) -> float:
         raise FieldError(f"annotation {names.COOLDOWN}: {error}") from None
 
 
-def _movable(annotations: Json) -> bool:
-    value = annotations[names.MOVABLE]
+def _flag(annotations: Json, key: str) -> bool:
+    value = annotations[key]
     if value not in ("true", "false"):
-        raise FieldError(f'annotation {names.MOVABLE}: "{value}" is neither true nor false')
+        raise FieldError(f'annotation {key}: "{value}" is neither true nor false')
     return bool(value == "true")
 
 
@@ -184,6 +184,10 @@ def _level(level: Any) -> str:
     return str(level)
 
 
+def _full_speed(annotations: Json, spec: PodSpec) -> PodSpec:
+    return replace(spec, full_speed=_flag(annotations, names.GPU_FULL_SPEED))
+
+
 def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     """Reads the allowed models of the pod's GPUs, and the memory that each must have."""
     models, least = annotations.get(GPU_MODEL), annotations.get(GPU_LEAST)
@@ -214,5 +218,6 @@ def _bytes(annotation: str, quantity: object) -> int:
 _SPEC_ROWS = (
     (frozenset((names.RDMA_HANDLES, names.RDMA_OBJECTS)), _rdma_limits),
     (frozenset((GPU_MEMORY, GPU_MEMORY_LEVEL)), _gpu_memory),
+    (frozenset((names.GPU_FULL_SPEED,)), _full_speed),
     (frozenset((GPU_MODEL, GPU_LEAST)), _gpu_model),
 )

@@ -12,6 +12,7 @@ from central.model.facts import NodeSeen, PodSpec
 from central.model.selectors import CORDON, inside, meets, tolerates
 from central.scheduler.filters import gpu_model
 from protos.gpu_sharing import RANKS
+from protos.names import SLOW_GPU
 
 BLOCKING = ("NoSchedule", "NoExecute")
 CONDITION_TAINTS = "node.kubernetes.io/"  # Kubernetes sets and removes them by itself
@@ -48,6 +49,11 @@ def enforcement_too_weak(spec: PodSpec, node: NodeSeen) -> str:
     if RANKS[node.memory_level] >= RANKS[spec.memory_level]:
         return ""
     return f"GPU memory enforcement is {node.memory_level}"
+
+
+def slow_gpu(spec: PodSpec, node: NodeSeen) -> str:
+    slow = spec.full_speed and any(taint.key == SLOW_GPU for taint in node.taints)
+    return "slow GPU" if slow else ""
 
 
 def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
@@ -97,6 +103,7 @@ NODE_FILTERS = (
     NodeFilter(affinity_mismatch, ("node_selector", "node_terms")),
     NodeFilter(nics_unreachable, ("nics_in_pod_network",)),
     NodeFilter(rdma_limits_refused, ("rdma_limits",)),
+    NodeFilter(slow_gpu, ("full_speed",)),
     NodeFilter(enforcement_too_weak, ("memory_level",)),
     NodeFilter(gpu_model.mismatch, ("gpu_models", "gpu_memory")),
 )

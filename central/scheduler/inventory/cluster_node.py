@@ -72,7 +72,7 @@ class ClusterNode:
             name=seen.name,
             labels=seen.labels,
             allocatable=self.allocatable(),
-            taints=seen.taints,
+            taints=seen.taints + reported.taints,
             unschedulable=seen.unschedulable or self.report_failed,
             ready=seen.ready,
             rdma_most=reported.rdma_most,

@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from central.model.facts import NodeReported
+from central.model.facts import NodeReported, Taint
+from central.model.selectors import SOFT
 from central.scheduler.inventory import gpu_shares, mig, nic_limits
 from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
 from central.scheduler.inventory.nic_limits import Container, NicCapacity
 from central.scheduler.inventory.pods import PodName
 from protos import nic_ids, slicing
 from protos.gpu_sharing import hundredths
-from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE, RDMA
+from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE, RDMA, SLOW_GPU
 from protos.topology import NodeTopology, Shape, mask_of
+
+SLOW = Taint(SLOW_GPU, "", SOFT)
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class Reported:
     rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
     nics: NicCapacity | None = None  # without any pods; None if no limit is shared by all pods
     slices: mig.MigSlices = mig.NONE
+    taints: tuple[Taint, ...] = ()  # that pods should avoid beside those of the API server
     # observed devices
     gpus: dict[PodName, int] = field(default_factory=dict)  # masks of whole GPUs
     shares: dict[PodName, GpuShares] = field(default_factory=dict)
@@ -54,6 +58,7 @@ class Reported:
             rdma_total=nic_limits.allocatable(topology),
             nics=nic_limits.from_topology(topology),
             slices=mig.from_report(report),
+            taints=(SLOW,) if topology.slow() else (),
         )
         reported._read_grants(report)
         return reported

@@ -51,23 +51,27 @@ def holding(
     *,
     among: int = -1,
 ) -> list[int]:
-    """The masks of the level that have GPUs for that many pods of each request, the fullest first. held: GPUs
+    """The masks of the level that have GPUs for that many pods of each request, the fullest first, those that need a
+    slow GPU last. held: GPUs
     that the gang has there already, which the mask must contain. among: the GPUs that it may use."""
     free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
+    shape = snapshot.columns.gpus.shape[row]
+    fast = free & ~shape.slow if shape is not None else free
     sharing = any(ask.share for ask, _ in asks)
     wanted = sum(ask.gpus * count for ask, count in asks)
     found = [
         part
-        for whole in masks(snapshot.columns.gpus.shape[row], level)
+        for whole in masks(shape, level)
         if (part := whole & among)
         and not held & ~part
         and (part & free).bit_count() >= wanted
         and not (sharing and not gpu_shares.fits(snapshot.columns.gpus, row, asks, part))
     ]
 
-    def order(part: int) -> tuple[int, int, int]:
+    def order(part: int) -> tuple[bool, int, int, int]:
         open_ = sum(part for gpu, part in left.items() if sharing and part >> gpu & 1)
-        return (part & free).bit_count(), open_, next(indices_of(part))
+        slow = (part & fast).bit_count() < wanted
+        return slow, (part & free).bit_count(), open_, next(indices_of(part))
 
     return sorted(found, key=order)
 

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from protos import slicing
-from protos.names import GPU, MIG
+from protos.names import GPU, MIG, SLOW_GPU
 from protos.topology import Gpu, NodeTopology, Slice
 
 NVIDIA = "nvidia.com/"
 LONGEST = 63  # characters of a label's value
 # What this module writes beside the labels of MIG slices; one of these without a value is removed.
-FIXED = frozenset(
+FIXED = {SLOW_GPU} | frozenset(
     f"{NVIDIA}{name}"
     for name in (
         *(f"cuda.driver.{part}" for part in ("major", "minor", "rev")),
@@ -55,6 +55,7 @@ def labels_of(topology: NodeTopology) -> dict[str, str]:
         **_slices(topology),
         "mig.capable": _divisible(topology.gpus),
         "mig.strategy": "mixed" if any(gpu.mig for gpu in topology.gpus) else "",
+        SLOW_GPU: str(len(topology.slow()) or ""),
         "gpu.clique": _clique(_common(gpu.clique for gpu in topology.gpus)),
     }
     values = {_key(name): value_of(value) for name, value in found.items()}
@@ -78,7 +79,7 @@ def value_of(text: str) -> str:
 
 
 def _key(name: str) -> str:
-    return name if name.startswith(NVIDIA) else f"{NVIDIA}{name}"
+    return name if name == SLOW_GPU or name.startswith(NVIDIA) else f"{NVIDIA}{name}"
 
 
 def _driver(topology: NodeTopology) -> dict[str, str]:

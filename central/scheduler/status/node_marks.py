@@ -16,8 +16,9 @@ SHOWN = 3  # unhealthy devices that the message names
 LONGEST = 1024  # characters of the message
 XID = re.compile(r"\bXID (\d{1,4})\b", re.ASCII)
 # Reasons of the condition. One for an XID is that of the EKS node monitoring agent, which its repair knows.
-HEALTHY, UNHEALTHY, SILENT, XID_REASON = (
+HEALTHY, SLOW, UNHEALTHY, SILENT, XID_REASON = (
     "GpusHealthy",
+    "GpuSlow",
     "GpuUnhealthy",
     "AgentSilent",
     "NvidiaXID%sError",
@@ -43,13 +44,18 @@ def marks_of(node: ClusterNode) -> NodeMarks | None:
         )
     found = unhealthy(topology)
     if not found:
-        return NodeMarks(labels, False, HEALTHY, "")
+        slow = [f"GPU {index} is slow: {why}" for index, why in topology.slow().items()]
+        return NodeMarks(labels, False, SLOW if slow else HEALTHY, _message(slow))
+    xid = XID.search(" ".join(found))
+    reason = XID_REASON % xid[1] if xid else UNHEALTHY
+    return NodeMarks(labels, True, reason, _message(found))
+
+
+def _message(found: list[str]) -> str:
     message = "; ".join(found[:SHOWN])
     if len(found) > SHOWN:
         message += f"; and {len(found) - SHOWN} more"
-    xid = XID.search(" ".join(found))
-    reason = XID_REASON % xid[1] if xid else UNHEALTHY
-    return NodeMarks(labels, True, reason, message[:LONGEST])
+    return message[:LONGEST]
 
 
 def unhealthy(topology: NodeTopology) -> list[str]:

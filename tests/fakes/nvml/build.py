@@ -101,6 +101,8 @@ def _gpu(gpu: GpuFacts) -> Iterator[str]:
         yield "pages 1"
     if wear.recovery >= 0:
         yield f"recovery {wear.recovery}"
+    if gpu.clock_events:
+        yield f"clocks {gpu.clock_events}"
     if gpu.pcie_generation:
         yield f"pcie {gpu.pcie_generation} {gpu.pcie_width}"
     if gpu.platform:

@@ -3,6 +3,7 @@
  *   KEY GPU VALUE        a value from now on; the last line of a key and GPU counts:
  *                        lost (an NVML error, 0: none), ecc, ecc_aggregate, rows_pending, rows_failed, pages,
  *                        recovery, used (bytes), utilization, temperature, power, events (0: not supported),
+ *                        clocks (NVML's reasons for lower clocks), fabric_health,
  *                        mig_monitor (0: the caller lacks the MIG monitor capability),
  *                        admin (0: the caller lacks CAP_SYS_ADMIN), limit_used (bytes; see limits.h)
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors

@@ -73,7 +73,7 @@ typedef struct {
   unsigned pcie_generation, pcie_width, slot, tray, host, place;
   int has_pcie, has_platform;
   char chassis[TEXT];
-  long long ecc_volatile, ecc_aggregate, recovery, used, utilization, temperature, power;
+  long long ecc_volatile, ecc_aggregate, recovery, clocks, used, utilization, temperature, power;
   int rows_told, rows[3], pages; /* remapped, pending, failed; NOT_TOLD */
 } Gpu;
 
@@ -192,6 +192,7 @@ static void read_gpu_line(Gpu *gpu, const char *key, const char *rest) {
     gpu->rows_told = sscanf(rest, "%d %d %d", &gpu->rows[0], &gpu->rows[1], &gpu->rows[2]) == 3;
   else if (!strcmp(key, "pages")) gpu->pages = atoi(rest);
   else if (!strcmp(key, "recovery")) gpu->recovery = atoll(rest);
+  else if (!strcmp(key, "clocks")) gpu->clocks = atoll(rest);
   else if (!strcmp(key, "used")) gpu->used = strtoull(rest, NULL, 10);
   else if (!strcmp(key, "utilization")) gpu->utilization = atoll(rest);
   else if (!strcmp(key, "temperature")) gpu->temperature = atoll(rest);
@@ -586,7 +587,8 @@ int nvmlDeviceGetGpuFabricInfoV(Gpu *gpu, FabricInfoV *info) {
   info->cliqueId = gpu->fabric_clique;
   info->state = (unsigned char)gpu->fabric_state;
   info->healthMask = 0;
-  if (info->version == FABRIC_V3) info->healthSummary = (unsigned char)gpu->fabric_health;
+  if (info->version == FABRIC_V3)
+    info->healthSummary = (unsigned char)number_of(gpu, "fabric_health", gpu->fabric_health);
   return SUCCESS;
 }
 
@@ -650,6 +652,15 @@ int nvmlDeviceGetPowerUsage(Gpu *gpu, unsigned *milliwatts) {
   TOLD(told >= 0);
   *milliwatts = (unsigned)told;
   return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(Gpu *gpu, unsigned long long *reasons) {
+  USE(gpu);
+  *reasons = (unsigned long long)number_of(gpu, "clocks", gpu->clocks);
+  return SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu *gpu, unsigned long long *reasons) {
+  return nvmlDeviceGetCurrentClocksEventReasons(gpu, reasons);
 }
 
 /* ---- settings ---- */

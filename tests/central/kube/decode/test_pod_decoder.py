@@ -66,7 +66,7 @@ def test_gpu_model_and_memory() -> None:
     asking: Json = {"name": "main", "resources": {"limits": {names.GPU: "1"}}}
 
     def read(*containers: Json, **values: object) -> PodSpec:
-        keys = {"model": names.GPU_MODEL, "least": names.GPU_LEAST}
+        keys = {"model": names.GPU_MODEL, "least": names.GPU_LEAST, "fast": names.GPU_FULL_SPEED}
         annotations = {keys[key]: value for key, value in values.items()}
         return reader().pod(pod("p", *containers, metadata={"annotations": annotations})).spec
 
@@ -76,6 +76,11 @@ def test_gpu_model_and_memory() -> None:
     slices: Json = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
     assert read(slices, model="A100").gpu_models == ("a100",)
     assert "it names no model" in read(asking, model=" , ").unsupported
+    assert (read(asking, fast="true").full_speed, read(asking, fast="false").full_speed) == (
+        True,
+        False,
+    )
+    assert "is neither true nor false" in read(asking, fast="yes").unsupported
     assert "is not a positive size" in read(asking, least="0").unsupported
     assert read(asking, least="big").unsupported.startswith(f"annotation {names.GPU_LEAST}: ")
     assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported

@@ -18,6 +18,9 @@ NODES = [
     NodeSeen("down", {}, {"cpu": 1}, ready=False),
     NodeSeen("cordoned", {}, {"cpu": 1}, unschedulable=True),
     NodeSeen("tainted", {}, {"cpu": 1}, taints=(Taint("gpu", "yes", "NoSchedule"),)),
+    NodeSeen(
+        "slow", {}, {"cpu": 1}, taints=(Taint("lockstep.dev/slow-gpu", "", "PreferNoSchedule"),)
+    ),
     NodeSeen("limits", {}, {"cpu": 1}, rdma_most=(("hca_handle", 10),)),
     NodeSeen("exclusive", {}, {"cpu": 1}, rdma_exclusive=True),
     NodeSeen("enforces", {}, {"cpu": 1}, memory_level="kernel", gpus=HAS_GPUS),
@@ -33,6 +36,7 @@ PODS = [
     PodSpec((("cpu", 1),), rdma_limits=(("hca_handle", 20),)),
     PodSpec((("cpu", 1),), memory_level="kernel"),
     PodSpec((("cpu", 1),), gpu_models=("A100",)),
+    PodSpec((("cpu", 1),), full_speed=True),
     PodSpec((("cpu", 1),), gpu_memory=100 << 30),
 ]
 
