@@ -69,7 +69,7 @@ class DeviceHealth:
     # NVLinks that this process has seen active: the far end's PCI address by link.
     links: Mapping[int, str] = field(default_factory=dict)
     excused: frozenset[int] = frozenset()  # links that went down with the GPU at their far end
-    ecc: int = -1  # uncorrectable errors at the last survey
+    ecc: int = -1  # uncorrectable errors at the last survey; -1: none yet, or a reset since then
     lost: bool = False
 
     def hold_s(self, hold_down: HoldDown) -> float:
@@ -148,6 +148,9 @@ def _next(
             expiring.append(Expiring(finding, now + hold_down.xid_s, link))
     if facts is not None and facts.wear.ecc_volatile > health.ecc >= 0 and not contained:
         momentary = momentary or Finding("ecc", "an uncorrectable memory error")
+    if facts is not None and facts.wear.ecc_volatile > 0 > health.ecc and not reports_recovery:
+        found = f"{facts.wear.ecc_volatile} uncorrectable memory errors since its last reset"
+        expiring.append(Expiring(Finding("ecc", found), now + hold_down.xid_s))
     if facts is not None and facts.wear.ecc_volatile >= 0:
         health = replace(health, ecc=facts.wear.ecc_volatile)
     down = findings.links(facts, frozenset(health.links) - health.excused) if facts else None

@@ -139,12 +139,12 @@ def test_every_code_of_the_catalogue_has_a_name() -> None:
 def test_a_contained_error_holds_nothing_out_where_the_driver_reports_no_recovery_action() -> None:
     """Only the process has to end; its memory error also counts in the error counter."""
     monitor = Monitor()
-    monitor.look(0, wear=Wear(ecc_volatile=5))
-    assert monitor.look(1, (3, 94), wear=Wear(ecc_volatile=6)) == {}
-    assert monitor.look(2, (3, 94), (3, 95), wear=Wear(ecc_volatile=7))[3].startswith("XID 95")
+    monitor.look(0, wear=Wear(ecc_volatile=0))
+    assert monitor.look(1, (3, 94), wear=Wear(ecc_volatile=1)) == {}
+    assert monitor.look(2, (3, 94), (3, 95), wear=Wear(ecc_volatile=2))[3].startswith("XID 95")
     other = Monitor()
-    other.look(0, wear=Wear(ecc_volatile=5))
-    assert other.look(1, (3, 13), wear=Wear(ecc_volatile=6)).keys() == {3}, "not its error"
+    other.look(0, wear=Wear(ecc_volatile=0))
+    assert other.look(1, (3, 13), wear=Wear(ecc_volatile=1)).keys() == {3}, "not its error"
 
 
 def test_an_unknown_xid_is_reported_without_effect() -> None:
@@ -178,12 +178,31 @@ def test_readings_that_make_a_gpu_unhealthy(wear: Wear, why: str) -> None:
     assert monitor.look(11) == {}
 
 
-def test_only_new_memory_errors_count() -> None:
+def test_a_new_memory_error_counts_for_a_hold_time_and_those_of_former_resets_never() -> None:
     monitor = Monitor()
-    assert monitor.look(0, wear=Wear(ecc_volatile=5, ecc_aggregate=900, rows_remapped=7)) == {}
-    assert "an uncorrectable memory error" in monitor.look(1, wear=Wear(ecc_volatile=6))[3]
-    assert monitor.look(10, wear=Wear(ecc_volatile=6)).keys() == {3}
-    assert monitor.look(11, wear=Wear(ecc_volatile=6)) == {}
+    assert monitor.look(0, wear=Wear(ecc_volatile=0, ecc_aggregate=900, rows_remapped=7)) == {}
+    assert "an uncorrectable memory error" in monitor.look(1, wear=Wear(ecc_volatile=1))[3]
+    assert monitor.look(10, wear=Wear(ecc_volatile=1)).keys() == {3}
+    assert monitor.look(11, wear=Wear(ecc_volatile=1)) == {}
+
+
+def test_memory_errors_before_the_first_survey_count_until_a_reset_or_ten_minutes() -> None:
+    errors = "5 uncorrectable memory errors since its last reset"
+    monitor = Monitor()
+    assert monitor.look(0, wear=Wear(ecc_volatile=5)) == {3: errors}
+    assert monitor.look(99, wear=Wear(ecc_volatile=5)) == {3: errors}
+    assert monitor.look(100, wear=Wear(ecc_volatile=5))[3].startswith(f"{errors} (cleared")
+    assert monitor.look(110, wear=Wear(ecc_volatile=5)) == {}
+    again = Monitor()
+    again.look(0, wear=Wear(ecc_volatile=5))
+    assert again.look(1, wear=Wear(ecc_volatile=0))[3].startswith(f"{errors} (cleared")
+    assert again.look(11, wear=Wear(ecc_volatile=0)) == {}
+    assert again.look(12, wear=Wear(ecc_volatile=4)).keys() == {3}
+
+
+def test_memory_errors_before_the_first_survey_are_the_drivers_matter_if_it_says_what_to_do() -> None:  # fmt: skip
+    assert Monitor().look(0, wear=Wear(ecc_volatile=5, recovery=0)) == {}
+    assert "reset" in Monitor().look(0, wear=Wear(ecc_volatile=5, recovery=1))[3]
 
 
 def test_a_reported_recovery_action_overrides_the_xid() -> None:
