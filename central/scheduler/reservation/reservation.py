@@ -59,7 +59,7 @@ class Awaited(Protocol):
 class EvictionKind(Enum):
     ORDINARY = "ordinary"
     MOVES = "moves"  # the victims fit elsewhere: a defragmentation
-    BEYOND_MARKS = "beyond marks"  # how pods and disruption budgets protect gangs of other queues does not count
+    BEYOND_MARKS = "beyond-marks"  # how pods and disruption budgets protect gangs of other queues does not count
 
 
 class Withheld(NamedTuple):
