@@ -3,8 +3,8 @@
     python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and the
                                                                   date into CHANGELOG.md; commit that
     python daemonset/release.py 0.2.0 --base IMAGE@sha256:...     check, then build everything into build/release-0.2.0:
-                                                                  images, lists of their packages, chart, manifests, wheels,
-                                                                  checksums
+                                                                  images, lists of their packages, chart, manifests, JSON
+                                                                  schemas, the manifest for krew, wheels, checksums
     ... --sign KEY                                                sign the checksums with an SSH key, as git does
     ... --without-images                                          leave the images out
 
@@ -12,14 +12,19 @@ It needs a clean checkout, buildah and helm (HELM names another one). At the end
 
 import argparse
 import datetime
+import gzip
 import hashlib
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = re.compile(r"\d+\.\d+\.\d+(-rc\d+)?")
@@ -37,6 +42,15 @@ PLACES = (
 
 
 NO_CONTACT = "the maintainers in private"  # what make contact replaces
+
+
+KREW_SCRIPT = """#!/bin/sh
+# kubectl lockstep: the command of the released wheel.
+if command -v uvx >/dev/null; then exec uvx --quiet --python '>=3.11' --from WHEEL kubectl-lockstep "$@"; fi
+if command -v pipx >/dev/null; then exec pipx run --quiet --spec WHEEL kubectl-lockstep "$@"; fi
+echo "kubectl lockstep: uv or pipx is needed (https://docs.astral.sh/uv)" >&2
+exit 2
+"""
 
 
 class Refused(Exception):
@@ -128,9 +142,14 @@ def build(version: str, base: str, key: Path | None, *, images: bool) -> None:
     chart = ROOT / "daemonset/chart"
     _run(_helm(), "lint", "--quiet", chart)
     _run(_helm(), "package", chart, "--destination", folder)
-    values = ("--namespace", "lockstep-system", "--set", "namespace.create=true")
+    # Helm takes the cluster to be older than the chart admits.
+    oldest = ("--kube-version", "1.35.0")
+    values = (*oldest, "--namespace", "lockstep-system", "--set", "namespace.create=true")
     manifests = _run(_helm(), "template", "lockstep", chart, *values)
     (folder / f"lockstep-{version}.yaml").write_text(manifests)
+    schemas = {name: _text(schema) for name, schema in definition_schemas(chart)}
+    _pack(folder / f"lockstep-{version}-schemas.tar.gz", schemas)
+    write_krew(version, folder)
     for project in (ROOT, ROOT / "agent/train"):
         _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, project)
     if images:
@@ -158,6 +177,90 @@ def _save(image: str, version: str, folder: Path) -> None:
         shutil.copyfile(packages, folder / f"{name}.cdx.json")
     finally:
         _run("buildah", "rm", container)
+
+
+def definition_schemas(chart: Path) -> Iterator[tuple[str, Any]]:
+    """Yields a JSON schema for each version of a definition: GROUP/KIND_VERSION.json, as kubeconform looks for them."""
+    import yaml  # the rest runs without it
+
+    for file in sorted((chart / "files/crds").glob("*.yaml")):
+        for made in yaml.safe_load_all(file.read_text()):
+            spec = made["spec"]
+            for each in spec["versions"]:
+                schema = strict(each["schema"]["openAPIV3Schema"])
+                head = schema["properties"]
+                head["apiVersion"] = {"const": f"{spec['group']}/{each['name']}"}
+                head["kind"] = {"const": spec["names"]["kind"]}
+                schema["required"] = sorted({"apiVersion", "kind", *schema.get("required", ())})
+                name = f"{spec['group']}/{spec['names']['kind'].lower()}_{each['name']}.json"
+                yield name, {"$schema": "http://json-schema.org/schema#", **schema}
+
+
+def strict(schema: Any, *, top: bool = True) -> Any:
+    """Returns an OpenAPI schema of a definition as a JSON schema in which an unknown field is an error."""
+    made = {key: value for key, value in schema.items() if not key.startswith("x-kubernetes-")}
+    if schema.get("x-kubernetes-int-or-string"):
+        made.pop("type", None)
+        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    if made.pop("nullable", False) and "type" in made:
+        made["type"] = [made["type"], "null"]
+    if "properties" in made:
+        fields = {name: strict(each, top=False) for name, each in made["properties"].items()}
+        made["properties"] = fields
+        if top:  # the API server adds these to every definition
+            fields |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+            fields["metadata"] = {"type": "object"}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            made["additionalProperties"] = False
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), dict):
+            made[key] = strict(made[key], top=False)
+    return made
+
+
+def write_krew(version: str, folder: Path) -> None:
+    """Writes the plugin for krew: a script that runs the released wheel, and the manifest with its digest."""
+    archive = folder / f"lockstep-{version}-krew.tar.gz"
+    where = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', 'lockstep/lockstep')}"
+    uri = f"{where}/releases/download/v{version}"
+    script = KREW_SCRIPT.replace(
+        "WHEEL", f"{uri}/lockstep_scheduler-{version.replace('-', '')}-py3-none-any.whl"
+    )
+    _pack(archive, {"kubectl-lockstep": script, "LICENSE": (ROOT / "LICENSE").read_text()})
+    platform = {
+        "selector": {
+            "matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]
+        },
+        "uri": f"{uri}/{archive.name}",
+        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+        "bin": "kubectl-lockstep",
+    }
+    about = "Jobs, queues and placement of the gang scheduler Lockstep"
+    spec = {
+        "version": f"v{version}",
+        "homepage": where,
+        "shortDescription": about,
+        "platforms": [platform],
+    }
+    spec["caveats"] = "It needs uv or pipx, and downloads its packages on the first run."
+    head = {"apiVersion": "krew.googlecontainertools.github.com/v1alpha2", "kind": "Plugin"}
+    manifest = {**head, "metadata": {"name": "lockstep"}, "spec": spec}
+    (folder / "lockstep-krew.yaml").write_text(_text(manifest))  # JSON is YAML
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def _pack(archive: Path, files: dict[str, str]) -> None:
+    """Writes the same bytes for the same files."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        for name, text in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o755 if text.startswith("#!") else 0o644
+            made.addfile(entry, io.BytesIO(text.encode()))
+    archive.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
 
 
 def _tell(version: str, folder: Path, *, images: bool) -> None:

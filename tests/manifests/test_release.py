@@ -1,15 +1,21 @@
 """daemonset/release.py: one version in every file that names it, and no release otherwise."""
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from daemonset import release
+from tests.manifests import helm_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,3 +96,120 @@ def test_a_base_without_a_digest_is_refused() -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert "release: --base must name the images' base by digest: IMAGE@sha256:..." in done.stderr
+
+
+def schemas() -> dict[str, Any]:
+    return dict(release.definition_schemas(ROOT / "daemonset/chart"))
+
+
+def parts(schema: Any) -> Iterator[Any]:
+    """Yields a schema and all below it."""
+    yield schema
+    for each in schema.get("properties", {}).values():
+        yield from parts(each)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from parts(schema[key])
+
+
+def test_each_definition_has_a_strict_schema() -> None:
+    made = schemas()
+    assert {"batch.volcano.sh/job_v1alpha1.json", "scheduling.volcano.sh/queue_v1beta1.json"} < {
+        *made
+    }
+    assert len(made) == len(list((ROOT / "daemonset/chart/files/crds").glob("*.yaml")))
+    for name, schema in made.items():
+        assert {"apiVersion", "kind"} <= set(schema["required"]), name
+        assert schema["additionalProperties"] is False
+        assert not [key for each in parts(schema) for key in each if key.startswith("x-")]
+    queue = made["scheduling.volcano.sh/queue_v1beta1.json"]["properties"]["spec"]
+    assert queue["additionalProperties"] is False
+    job = made["batch.volcano.sh/job_v1alpha1.json"]["properties"]
+    template = job["spec"]["properties"]["tasks"]["items"]["properties"]["template"]
+    assert template.get("additionalProperties") is not False, (
+        "a pod has fields that no definition lists"
+    )
+    assert job["kind"] == {"const": "Job"}
+
+
+def test_krews_manifest_names_the_archive_by_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/repo")
+    release.write_krew("1.2.3-rc1", tmp_path)
+    manifest = yaml.safe_load((tmp_path / "lockstep-krew.yaml").read_text())
+    (platform,) = manifest["spec"]["platforms"]
+    archive = tmp_path / "lockstep-1.2.3-rc1-krew.tar.gz"
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert (
+        platform["uri"]
+        == f"https://github.com/owner/repo/releases/download/v1.2.3-rc1/{archive.name}"
+    )
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
+    script = tmp_path / platform["bin"]
+    wheel = "https://github.com/owner/repo/releases/download/v1.2.3-rc1/lockstep_scheduler-1.2.3rc1-py3-none-any.whl"
+    assert f"--from {wheel} kubectl-lockstep" in script.read_text()
+    done = subprocess.run(
+        ["/bin/sh", script, "version"], env={"PATH": ""}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    before = archive.read_bytes()
+    release.write_krew("1.2.3-rc1", tmp_path)
+    assert archive.read_bytes() == before
+
+
+def test_artifact_hub_lists_all_definitions_and_images() -> None:
+    notes = yaml.safe_load((ROOT / "daemonset/chart/Chart.yaml").read_text())["annotations"]
+    listed = {
+        f"{each['name']} {each['version']}" for each in yaml.safe_load(notes["artifacthub.io/crds"])
+    }
+    served = set()
+    for file in (ROOT / "daemonset/chart/files/crds").glob("*.yaml"):
+        for made in yaml.safe_load_all(file.read_text()):
+            served |= {
+                f"{made['metadata']['name']} {each['name']}" for each in made["spec"]["versions"]
+            }
+    assert listed == served
+    assert len(yaml.safe_load(notes["artifacthub.io/images"])) == len(release.IMAGES)
+
+
+def _this_tree() -> str:
+    """A commit with the files as they are now, changes that are not committed included."""
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e", "stash", "create"]
+    made = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return made or "HEAD"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(helm_program.BUILD_S)
+def test_a_release_from_a_tag_in_an_empty_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    packed = tmp_path / "tree.tar"
+    subprocess.run(["git", "archive", "-o", packed, _this_tree()], cwd=ROOT, check=True)
+    subprocess.run(["tar", "-xf", packed, "-C", clone], check=True)
+    commit = ["git", "-c", "user.name=n", "-c", "user.email=e", "commit", "-qam"]
+    env = {**os.environ, "HELM": str(helm_program.helm())}
+    python = [sys.executable, "daemonset/release.py", "7.8.9"]
+    for command in (
+        ["make", "-s", "contact", "CONTACT=security@example.com"],
+        [*python, "--write"],
+        ["git", "init", "-q"],
+        ["git", "add", "-A"],
+        [*commit, "Release 7.8.9"],
+        ["git", "tag", "v7.8.9"],
+        [*python, "--without-images"],
+    ):
+        done = subprocess.run(command, cwd=clone, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    names = {file.name for file in (clone / "build/release-7.8.9").iterdir()}
+    assert names == {
+        "SHA256SUMS",
+        "lockstep-7.8.9-krew.tar.gz",
+        "lockstep-7.8.9-schemas.tar.gz",
+        "lockstep-7.8.9.tgz",
+        "lockstep-7.8.9.yaml",
+        "lockstep-krew.yaml",
+        "lockstep_scheduler-7.8.9-py3-none-any.whl",
+        "lockstep_train-7.8.9-py3-none-any.whl",
+    }
