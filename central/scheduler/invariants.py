@@ -338,7 +338,7 @@ def _account(queues: Queues, gang: Gang) -> None:
     for pod in gang.members.values():
         for resource, amount in pod.seen.spec.requests if pod.node and pod.alive else ():
             taken[resource] = taken.get(resource, 0) + amount
-    charged = queues.enabled and not gang.foreign
+    charged = queues.counts(gang)
     assert (gang.account is not None) == charged, f"{gang.name} has no account"
     if gang.account is None:
         return

@@ -96,8 +96,7 @@ class PassReservations:
         return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
 
     def _keep_one_head_per_queue(self) -> None:
-        """Gangs of two deleted queues are in one queue then, so that it may have two heads. The
-        older one stays."""
+        """Drops the younger one of two heads in a queue: a gang that moves to another queue takes its reservation along."""
         heads = [held for held in self.by_key.values() if not held.by_eviction]
         seen: set[str] = set()
         for held in sorted(heads, key=lambda held: held.head_since):

@@ -34,9 +34,10 @@ class CheckedWorld(World):
 
 def live(seed: int) -> CheckedWorld:
     dice = Random(seed)
+    queues = _queues(dice)
     world = CheckedWorld(
         *(factories.node(f"n{i}") for i in range(3)),
-        *_queues(dice),
+        *queues,
         min_runtime_s=dice.choice((0.0, 20.0)),
         preempt_across=dice.choice(("none", "namespaces", "queues")),  # type: ignore[arg-type]  # one is no number
     )
@@ -44,7 +45,7 @@ def live(seed: int) -> CheckedWorld:
     for number in range(ARRIVALS):
         now += dice.choice((1.0, 5.0, 30.0))
         world.lasts[f"j{number}"] = dice.choice((10.0, 60.0, 300.0))
-        world.step(now, *_arrival(dice, number, now))
+        world.step(now, *_arrival(dice, number, now, "q" if queues else ""))
     return world
 
 
@@ -57,7 +58,8 @@ def _queues(dice: Random) -> list[Fact]:
     ]
 
 
-def _arrival(dice: Random, number: int, now: float) -> list[Fact]:
+def _arrival(dice: Random, number: int, now: float, named: str) -> list[Fact]:
+    """named: the queue of a third of the gangs."""
     size = dice.choice((1, 1, 2, 4))
     facts = job(
         f"j{number}",
@@ -69,7 +71,7 @@ def _arrival(dice: Random, number: int, now: float) -> list[Fact]:
         labels=(("app", dice.choice("xyz")),),
         preemptable=dice.choice((None, None, False, True)),
         cooldown_s=dice.choice((0.0, 0.0, 15.0)),
-        queue=dice.choice(("", "", "q")),
+        queue=named if dice.choice((False, False, True)) else "",
     )
     namespace = dice.choice(("ns", "far"))
     facts = [replace(fact, namespace=namespace) for fact in facts]  # type: ignore[arg-type]  # of these two kinds

@@ -2,7 +2,7 @@
 
 Sums change gang by gang, when a gang changes. An invalid queue disables itself and its descendants,
 with a reason; other queues are not affected. Without Queue objects nothing is counted, and all
-gangs are in one queue.
+gangs are in one queue, but those that name a queue, which does not exist.
 
 Design: docs/design/queues.md
 """
@@ -167,6 +167,10 @@ class Queues:
 
     # --- gangs -----------------------------------------------------------------
 
+    def counts(self, gang: Gang) -> bool:
+        """Returns whether a queue is charged for the gang: any that it names, or `default` beside other queues."""
+        return not gang.foreign and (self.enabled or self.name_of(gang) != DEFAULT)
+
     def name_of(self, gang: Gang) -> str:
         """The queue named by the PodGroup, else by the pods, else by the namespace, else
         default."""
@@ -185,7 +189,7 @@ class Queues:
         if gang.class_priority != (priority := self.priority_of(gang)):
             gang.class_priority = priority
             self.cache.clear()  # sentences say it
-        account = self._account(gang) if self.enabled and not gang.foreign else None
+        account = self._account(gang) if self.counts(gang) else None
         if account != gang.account:
             self.forget(gang)
             if account is not None:

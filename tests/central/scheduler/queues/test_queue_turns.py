@@ -108,6 +108,20 @@ def test_the_hierarchy_is_served_level_by_level() -> None:
     assert "r2" in scheduler.queues.by_name, "its gangs still run"
 
 
+@pytest.mark.parametrize("others", [(), (queue("other"),)])
+def test_no_gang_of_a_deleted_queue_starts_and_what_runs_goes_on(others: tuple[Fact, ...]) -> None:
+    """Whether other queues exist or not. It starts once the queue is created again."""
+    scheduler = new_scheduler(factories.LEVELS)
+    facts = [*nodes(8), *others, queue("a", capability=1), *gangs(3, "a")]
+    assert bound(schedule_once(scheduler, facts, 0.0)) == ["a000"]
+    gone = [QueueGone("a"), *gang("late", "a"), *gang("unqueued")]
+    assert bound(schedule_once(scheduler, gone, 1.0)) == ["unqueued"]
+    assert used(scheduler, "a") == 1
+    waiting = scheduler.state.pending.waiting.values()
+    assert {one.attempt.reason for one in waiting} == {"queue a does not exist"}
+    assert len(bound(schedule_once(scheduler, [queue("a")], 4.0))) == 3
+
+
 def test_the_dominant_resource_counts() -> None:
     """A gang of one queue takes an eighth of all processors, of the other a sixteenth of all GPUs:
     they are served one to two."""
@@ -142,11 +156,11 @@ def test_the_queues_own_priority_goes_before_the_level() -> None:
     assert (used(scheduler, "a"), used(scheduler, "b")) == (6, 2)
 
 
-def test_without_queues_there_is_one() -> None:
-    scheduler, decisions = played(
-        *nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)
-    )
-    assert bound(decisions) == ["h", "g"]
+def test_without_queues_gangs_of_the_default_one_start_in_order() -> None:
+    """Those that name another queue wait until it exists."""
+    facts = [*nodes(8), *gang("g", "nowhere", created=2.0), *gang("h", created=1.0)]
+    scheduler, decisions = played(*facts, *gang("i", "default", created=3.0))
+    assert bound(decisions) == ["h", "i"]
     assert not scheduler.queues.enabled
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.model.facts import Fact, GangGone, PodGone, PodSeen, QueueSeen
+from central.model.facts import Fact, GangGone, PodGone, PodSeen, QueueGone, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
@@ -316,8 +316,8 @@ def test_teams_settle_it_where_they_meet() -> None:
 
 
 def test_without_queues_nothing_is_taken_back() -> None:
-    scheduler, _ = played(*nodes(8), *gangs(8, "a"))
-    schedule_once(scheduler, gangs(1, "b"), 1.0)
+    scheduler, _ = played(*nodes(8), queue("a"), *gangs(8, "a"))
+    schedule_once(scheduler, [QueueGone("a"), *gangs(1, "b")], 1.0)
     claimant = scheduler.state.gangs["ns", "b000", True]
     assert not may_reclaim(scheduler, claimant, scheduler.state.gangs["ns", "a000", True])
 
@@ -325,10 +325,15 @@ def test_without_queues_nothing_is_taken_back() -> None:
 # --- a long line -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("queues", [(), (queue("a"), queue("b", weight=2))])
-def test_a_long_line_of_the_like_is_served_and_told_as_any(queues: tuple[Fact, ...]) -> None:
+@pytest.mark.parametrize(
+    ("queues", "others"), [((), "default"), ((queue("a"), queue("b", weight=2)), "b")]
+)
+def test_a_long_line_of_the_like_is_served_and_told_as_any(
+    queues: tuple[Fact, ...], others: str
+) -> None:
     """Who wants what was just refused is not looked at, but waits with a sentence as true."""
-    facts = [*nodes(8), *queues, *gangs(60, "a", gpus=4), *gangs(60, "b", gpus=4)]
+    first = gangs(60, "a" if queues else "", gpus=4)
+    facts = [*nodes(8), *queues, *first, *gangs(60, others, gpus=4)]
     scheduler, decisions = played(*facts)
     told = waits(decisions)
     assert len(told) == 118

@@ -190,7 +190,8 @@ def test_room_for_nobody_is_noticed() -> None:
         check_invariants(world.cluster)
 
 
-def test_two_queues_that_become_one_have_one_head() -> None:
+def test_a_head_that_moves_to_another_queue_reserves_nothing_beside_its_head() -> None:
+    """And heads of queues that are deleted reserve nothing at all."""
     others = [
         factories.pod(f"other-{node}", 8, node=node, phase="Running", runs_for_s=300.0, ours=False)
         for node in "abc"
@@ -198,11 +199,13 @@ def test_two_queues_that_become_one_have_one_head() -> None:
     nodes = [*two_nodes(), factories.node("c", rack="r2")]
     world = World(*nodes, QueueSeen("p"), QueueSeen("q"), *others)
     world.step(1.0, *job("one", 2, created=1.0, queue="p", topology_required=RACK))
-    world.step(2.0, *job("two", 1, created=2.0, queue="q"))
+    two = job("two", 1, created=2.0, queue="q")
+    world.step(2.0, *two)
     assert len(world.cluster.reservations) == 2
-    world.step(3.0, QueueGone("p"), QueueGone("q"))
-    check_invariants(world.cluster)
+    world.step(3.0, replace(two[0], queue="p"))
     assert [kept.gang.name for kept in world.cluster.reservations.values()] == ["one"]
+    world.step(4.0, QueueGone("p"), QueueGone("q"))
+    assert not world.cluster.reservations
 
 
 def test_a_reservation_that_ends_frees_its_place_in_the_same_cycle() -> None:
