@@ -32,13 +32,37 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.queues.shortfall import Shortfalls
-from central.scheduler.reservation.reservation import EvictionKind, Reservation
+from central.scheduler.reservation.reservation import EvictionKind, Reservation, is_counted
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
 UNDECIDED = "the search for victims exhausted its budget, retrying with a larger one"
+
+
+_NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
+
+
+class _StandingClaims:
+    """The claims among reservations."""
+
+    def __init__(self) -> None:
+        self.known: list[Reservation] = []  # all reservations
+        self.by_gang: dict[GangKey, Reservation] = {}
+        self.rows: list[Ints] = []
+        self.not_counted: list[
+            Ints
+        ] = []  # rows where amounts alone do not say what others may use beside the claim
+
+    def add(self, more: Sequence[Reservation]) -> "_StandingClaims":
+        self.known += more
+        for held in more:
+            if held.by_eviction:
+                self.by_gang[held.gang.key] = held
+                self.rows.append(held.place.rows)
+                self.not_counted += [] if held.is_counted else [held.place.rows]
+        return self
 
 
 class PassClaims:
@@ -63,11 +87,7 @@ class PassClaims:
         self._no_victims, self._decisions = no_victims, decisions
         self._now, self._began = now, began
         self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound
-        none: Ints = np.zeros(0, dtype=np.int64)
-        self._claim_rows: tuple[list[Reservation], Ints] = (
-            [],
-            none,
-        )  # all reservations, and those of claims
+        self._claims = _StandingClaims()
 
     def on_bound(self) -> None:
         self._runtime_ends = None
@@ -172,15 +192,19 @@ class PassClaims:
     ) -> tuple[PreemptionPlan | None, str]:
         """The victims, or None and which disruption budgets alone block them. reserved: where none are looked for.
         by_own: members that the gang does not need may go, if nobody else does."""
-        excluded = self._rows_of_claims(self._held.by_key.get(gang.key))
-        excluded = np.concatenate([excluded, *(held.place.rows for held in reserved)])
+        claims = self._claims_beside(self._held.by_key.get(gang.key))
+        no_rows = claims.not_counted if is_counted(request) else claims.rows
+        excluded = np.concatenate([*no_rows, *(held.place.rows for held in reserved), _NO_ROWS])
         by_priority = partial(outranks, self._context.across)
         preemption = PreemptionRequest(
             gang, request, self._began, excluded, by_priority, by_group=True, growth=growth
         )
         context, plan = self._context, None
         try:
-            with containment.ContainedSearch(self._state.snapshot):
+            with (
+                containment.ContainedSearch(self._state.snapshot),
+                self._held.withheld.beside(claims.by_gang),
+            ):
                 if awaits:
                     plan = preemption_plan.find_without_victims(context, preemption)
                 plan = plan or self._plan(preemption, lacks, preempts=preempts)
@@ -223,18 +247,14 @@ class PassClaims:
         standing = gang.preemption
         return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
 
-    def _rows_of_claims(self, own: Reservation | None) -> Ints:
-        """Where the victims of other claims leave. Where thousands claim, each comes after all before it, and only its
-        rows are added."""
+    def _claims_beside(self, own: Reservation | None) -> _StandingClaims:
+        """Where thousands claim, each comes after all before it, and only its own is added."""
         every = list(self._held.by_key.values())
         if own is not None:
-            return _rows_of([held for held in every if held is not own])
-        known, rows = self._claim_rows
-        if every[: len(known)] != known:
-            known, rows = [], rows[:0]
-        rows = np.concatenate([rows, _rows_of(every[len(known) :])])
-        self._claim_rows = every, rows
-        return rows
+            return _StandingClaims().add([held for held in every if held is not own])
+        if every[: len(self._claims.known)] != self._claims.known:
+            self._claims = _StandingClaims()
+        return self._claims.add(every[len(self._claims.known) :])
 
     def _retry_when_others_may_go(self) -> None:
         if self._runtime_ends is None:
@@ -268,12 +288,6 @@ class PassClaims:
 
 def _none(claimant: Gang, other: Gang) -> bool:
     return False
-
-
-def _rows_of(reservations: Sequence[Reservation]) -> Ints:
-    """Of those whose victims leave."""
-    rows = [held.place.rows for held in reservations if held.by_eviction]
-    return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
 
 
 def _is_anywhere(request: PlacementRequest) -> bool:

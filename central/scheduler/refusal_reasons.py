@@ -14,6 +14,7 @@ from central.model import wording
 from central.model.pending_causes import RETRY
 from central.scheduler import containment, pending_cause, placement
 from central.scheduler.placement import explain, placement_attempts, pod_kinds
+from central.scheduler.queues import min_resources
 from central.scheduler.refusal_remarks import FITS_NOW, remarks
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -154,6 +155,8 @@ def _recompute(
     state, request = scheduler.state, entry.request
     if scheduler.refused.get(entry.gang.key) is not entry:
         entry.gang = gang
+    if scheduler.min_resources.by_gang or min_resources.declared(entry.gang):
+        withheld.set([])  # what is free counts
     base, cause = pending_cause.start_refusal(scheduler, entry.gang, request.groups)
     entry.over_quota = bool(base)
     if base:
@@ -168,7 +171,7 @@ def _recompute(
             base = never if wording.NEVER in never else base
     else:
         held, volumes = _still_held(scheduler, entry)
-        withheld.set(held, volumes)
+        withheld.set(held, volumes, scheduler.reservations.get(entry.gang.key))
         key = (request, *map(id, held), None, *map(id, volumes))
         counted = CountedCapacity.of(state, withheld)
         if key not in known:

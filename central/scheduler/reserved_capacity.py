@@ -94,8 +94,13 @@ class ReservedCapacity:
         backfill). Volumes stay withheld even then: a bound volume does not come back."""
         binding = self._binding.of(gang)
         self._is_for_quota = False
-        self._withheld.set(binding)
-        yield frozenset(binding)
+        own = self._reservations.get(gang.key)
+        if own is not None and own.by_eviction:
+            self._withheld.set(binding, own=own)
+            yield frozenset(((own, "own"),))  # others may not use its place
+        else:
+            self._withheld.set(binding)
+            yield frozenset(binding)
         lasts_s = run_time_s(gang)
         # mostly, and binding may be thousands
         if lasts_s == inf or all(map(_by_eviction, binding)):
@@ -123,7 +128,6 @@ class ReservedCapacity:
         for held in self._reservations.values():
             if held.gang.key not in self._withheld:
                 self._held.refresh(held)
-        self._withheld.on_bound({pod.node for pod in gang.members.values()})
 
     def on_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for the gang's minimum if it may. Else, if the gang is the first of its queue

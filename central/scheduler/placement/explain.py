@@ -337,13 +337,15 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
 def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
     """How many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved for
     other gangs."""
-    free, owners = snapshot.columns.gpus.count.copy(), []
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
-    for name, place, gpus in snapshot.reserved_gpus.values():
-        if gpus[counted[place]].any():
-            np.add.at(free, place, gpus)
-            owners.append(name)
+    free, owners = snapshot.gpus_with_reserved(), []
+    left = free - snapshot.columns.gpus.count
+    for each in snapshot.reserved_gpus.values():  # what two reserve is counted for the first
+        taken = np.clip(each.taken, 0, left[each.rows])
+        left[each.rows] -= taken
+        if taken[counted[each.rows]].any():
+            owners.append(each.name)
     here, most = int(free[rows].sum()), int(free[rows].max())
     reserved = here - int(snapshot.columns.gpus.count[rows].sum())
     total = int(snapshot.columns.allocatable[rows, 0].sum())

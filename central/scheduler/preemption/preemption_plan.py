@@ -223,7 +223,7 @@ class _Narrowed:
         return search.plan_equal_pods(domains)
 
     def _is_best(self, plan: PreemptionPlan, next_bound: victim_bounds.Bound | None) -> bool:
-        if next_bound is None:
+        if next_bound is None or not plan.victims:
             return True
         return victim_bounds.at_most(self._table, plan.victims, next_bound, self._request.now)
 

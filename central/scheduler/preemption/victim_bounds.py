@@ -142,8 +142,8 @@ class RowBounds:
             amounts[number, request.columns] = request.amounts
             amounts[number, 0] += request.share > 0  # its GPU, if nobody else has a share of it
         free = columns.free[rows][:, view.columns].copy()
-        if len(gpu := np.flatnonzero(view.columns == 0)):
-            free[:, gpu[0]] = columns.gpus.count[rows]
+        if len(gpu := np.flatnonzero(view.columns == 0)):  # less than none where claims await some
+            free[:, gpu[0]] = columns.gpus.count[rows] + np.minimum(columns.free[rows, 0], 0)
         position = np.zeros(len(columns.names), dtype=np.int64)
         position[rows] = np.arange(len(rows))
         free += _summed(

@@ -348,13 +348,12 @@ def victim_group(gang: Gang) -> tuple[object, ...]:
     account = gang.account
     used = frozenset(account.used.items()) if account is not None else None
     user = account.user if account is not None else ""
-    surplus, partly = False, None
+    surplus, leaves = False, frozenset(pod.leaving for pod in gang.members.values())
     if len(gang.members) > 1:  # most are one pod, and thousands are read at once
         surplus = surplus_members.surplus_count(gang, gang.counts.placed) > 0
-        leaving = {pod.leaving for pod in gang.members.values()}
-        partly = gang.key if len(leaving) > 1 else None  # what stays of it is its own
+    partly = gang.key if len(leaves) > 1 else None  # what stays of it is its own
     reserved = gang.preemption.started_by_reservation
-    return gang.namespace, user, gang.queue, gang.priority, used, surplus, partly, reserved
+    return gang.namespace, user, gang.queue, gang.priority, used, surplus, leaves, partly, reserved
 
 
 def _known(times: list[float | None]) -> Floats:

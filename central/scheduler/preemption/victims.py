@@ -176,14 +176,16 @@ class VictimSearch:
                 choice.units, steps = exact_search.improve(problem, choice.units, steps)
         found.sort(key=attrgetter("harm"))
         for choice in found[:MAX_DOMAINS]:
-            if (pods := self._pods_chosen(choice)) and (plan := self.try_without(pods)) is not None:
+            pods = self._pods_chosen(choice)
+            if pods is not None and (plan := self.try_without(pods)) is not None:
                 return choice.harm, plan
         return None
 
-    def _pods_chosen(self, choice: _Chosen) -> list[Pod]:
+    def _pods_chosen(self, choice: _Chosen) -> list[Pod] | None:
+        """None: no choice was found."""
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
-        return self._pods_of(choice.units or ())
+        return None if choice.units is None else self._pods_of(choice.units)
 
     def _chosen_on(self, rows: Ints) -> Iterator[_Chosen]:
         ((spec, count),) = self._request.groups
@@ -195,8 +197,8 @@ class VictimSearch:
             return
         area, missing = self._area(near), count - int(self._fits_now[spec][rows].sum())
         if missing <= 0:
-            return  # terminating pods free enough
-        if (gangs := self._sorted_gangs(area, missing)) is not None:
+            yield _Chosen(units=[])  # terminating pods free enough
+        elif (gangs := self._sorted_gangs(area, missing)) is not None:
             yield _Chosen(gangs, self._gangs.harm_of_all(gangs))
         else:
             yield from self._choice(self._problem(area, missing))

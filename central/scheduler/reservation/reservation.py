@@ -23,11 +23,12 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.reservation.reserved_place import GPU_COLUMN, ReservedPlace
-from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.snapshot.snapshot import ReservedGpus, Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 
@@ -114,6 +115,17 @@ class Reservation:
     @property
     def queue(self) -> str:
         return self.gang.queue
+
+    @property
+    def is_counted(self) -> bool:
+        """As is_counted() of its request, and any GPUs of the place will do."""
+        return not self.place.has_masks and is_counted(self.request)
+
+    @property
+    def taken(self) -> Ints:
+        """What is out of the snapshot while it is withheld: of a claim also what its victims still use, so that other
+        claims count on none of it."""
+        return self.place.need if self.by_eviction else self.withheld
 
     @property
     def refreshed(self) -> int:
@@ -225,7 +237,6 @@ class Reservation:
         masks = [
             mask & gpus.free_mask[row] for row, mask in zip(rows.tolist(), reserved, strict=True)
         ]
-        before = gpus.count[rows]
         shares = [
             (row, 1 << gpu, part)
             for row, mask in zip(rows.tolist(), reserved, strict=True)
@@ -234,16 +245,29 @@ class Reservation:
         ]
         for row, gpu, part in shares:  # the GPU is to be whole once its last pod is gone
             gpu_shares.change(gpus, row, gpu, -part)
-        snapshot.columns.shift(rows, self.withheld, masks, free=False)
-        name, gone = self.gang.qualified_name, before - gpus.count[rows]
-        snapshot.reserved_gpus[self.gang.key] = (name, rows, gone)
+        snapshot.columns.shift(rows, self.taken, masks, free=False)
+        return self.note_withheld(snapshot, masks, shares)
+
+    def note_withheld(
+        self, snapshot: Snapshot, masks: list[int], shares: list[tuple[int, int, int]]
+    ) -> "Withheld":
+        """Notes what is out of the snapshot now, for reasons and give_back()."""
+        name, gpus = self.gang.qualified_name, self.taken[:, GPU_COLUMN]
+        snapshot.reserved_gpus[self.gang.key] = ReservedGpus(name, self.place.rows, gpus, masks)
         return Withheld(masks, shares, bool(self.withheld.any()), name)
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
         for row, gpu, part in taken.shares:
             gpu_shares.change(snapshot.columns.gpus, row, gpu, part)
-        snapshot.columns.shift(self.place.rows, self.withheld, taken.masks, free=True)
+        snapshot.columns.shift(self.place.rows, self.taken, taken.masks, free=True)
         del snapshot.reserved_gpus[self.gang.key]
+
+
+def is_counted(request: PlacementRequest) -> bool:
+    """Whether the amounts of its pods say all that they take: no shares of devices, no rules or volumes."""
+    return not request.by_islands and not any(
+        spec.share_containers or spec.has_nics or is_interpod(spec) for spec, _ in request.groups
+    )
 
 
 _STEPS_MIN = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)

@@ -1,8 +1,8 @@
 """Takes reserved capacity out of the snapshot for gangs that must leave it free, and puts it back."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.scheduler.reservation.reservation import Reservation, Withheld
-from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.reservation.reserved_place import GPU_COLUMN
+from central.scheduler.snapshot.snapshot import ReservedGpus, Snapshot
 from central.scheduler.state.gangs import GangKey
 
 _volumes = attrgetter("withheld_volumes")
+_LENT = ("", "", False)  # among the reserved GPUs
 
 
 class WithheldCapacity:
@@ -26,15 +28,56 @@ class WithheldCapacity:
         self._order: list[Reservation] = []  # of these
         self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
+        self._claimed: Ints = np.zeros(
+            (0, 0), dtype=np.int64
+        )  # by row and column, what claims of these take
+        self._lent: tuple[Ints, Ints] | None = None  # rows and amounts, see _lend()
 
-    def set(self, binding: list[Reservation], volumes_only: Sequence[Reservation] = ()) -> None:
-        """Withholds these reservations, and no others. Where reservations overlap, what each takes depends on
-        those before it, so all of them are given back first. The others stay if they are in both sets: with
+    def set(
+        self,
+        binding: list[Reservation],
+        volumes_only: Sequence[Reservation] = (),
+        own: Reservation | None = None,
+    ) -> None:
+        """own: of the gang that is tried; with a claim it may take its part of what has become free beside the other claims.
+        Withholds these reservations, and no others. Where reservations of certain GPUs overlap, what each takes depends
+        on those before it, so all of them are given back first. The others stay if they are in both sets: with
         many gangs that wait for victims, sets differ by one or two."""
         if not (binding or volumes_only or self._order or self._volumes or self.volumes_only):
             return  # mostly
         with self._snapshot.changing():
+            self._lend(None)
             self._set(binding, volumes_only)
+            self._lend(own)
+
+    def _lend(self, own: Reservation | None) -> None:
+        """Puts back what other claims withhold of the place of this one, as far as it is free and needed there: pods that
+        terminate on its nodes will do for the others."""
+        columns, reserved = self._snapshot.columns, self._snapshot.reserved_gpus
+        if self._lent is not None:
+            rows, amounts = self._lent
+            columns.shift(rows, amounts, [0] * len(rows), free=False)
+            del reserved[_LENT]
+        self._lent = None
+        if own is None or not own.by_eviction or not self._claimed.size:
+            return
+        rows, need = own.place.rows, own.place.need
+        free = columns.free[rows, : need.shape[1]]
+        there = free + self._claimed[rows, : need.shape[1]]
+        amounts = np.maximum(np.minimum(there, need) - free, 0)
+        if amounts.any():
+            self._lent, none = (rows, amounts), [0] * len(rows)
+            columns.shift(rows, amounts, none, free=True)
+            reserved[_LENT] = ReservedGpus("", rows, -amounts[:, GPU_COLUMN], none)
+
+    def _count(self, reservations: Sequence[Reservation], sign: int) -> None:
+        """Adds what the claims of these take, or takes it off."""
+        claims = [held for held in reservations if held.by_eviction]
+        free = self._snapshot.columns.free
+        if claims and self._claimed.shape != free.shape:
+            self._claimed = np.zeros_like(free)
+        for held in claims:
+            self._claimed[held.place.rows, : held.taken.shape[1]] += sign * held.taken
 
     def _set(self, binding: list[Reservation], volumes_only: Sequence[Reservation]) -> None:
         free = self._snapshot.pod_counts.volumes.free
@@ -49,10 +92,10 @@ class WithheldCapacity:
         self._names = None
         keep = _unaffected(before, binding)
         gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
+        self._count([held for held, _ in gone], -1)
         together = _together([held for held, _ in gone])
         if together is not None:
-            columns = self._snapshot.columns
-            columns.shift(together.rows, together.withheld, together.masks, free=True)
+            self._snapshot.columns.shift(*together, free=True)
             for held, _ in gone:
                 del self._snapshot.reserved_gpus[held.gang.key]
         for held, taken in reversed(gone if together is None else ()):
@@ -66,26 +109,20 @@ class WithheldCapacity:
             for held in binding
         }
         self._order = list(binding)
+        reserved = self._snapshot.reserved_gpus
+        self._snapshot.reserved_gpus = {key: reserved[key] for key in self._taken}
 
     def _withhold(self, added: list[Reservation]) -> None:
         snapshot, together = self._snapshot, _together(added)
+        self._count(added, 1)
         if together is None:
             for held in added:
                 taken = held.withhold(snapshot)
                 self._add(held, taken)
             return
-        gpus, rows = snapshot.columns.gpus, together.rows
-        before = gpus.count[rows]
-        snapshot.columns.shift(rows, together.withheld, together.masks, free=False)
-        gone, at = before - gpus.count[rows], 0
-        so_far = np.concatenate([[0], np.cumsum(together.withheld.any(axis=1))]).tolist()
+        snapshot.columns.shift(*together, free=False)
         for held in added:
-            end = at + len(held.place.rows)
-            name, own = held.gang.qualified_name, held.place.rows
-            snapshot.reserved_gpus[held.gang.key] = name, own, gone[at:end]
-            taken = Withheld([0] * len(own), [], so_far[end] > so_far[at], name)
-            self._add(held, taken)
-            at = end
+            self._add(held, held.note_withheld(snapshot, [0] * len(held.place.rows), []))
 
     def _add(self, held: Reservation, taken: Withheld) -> None:
         """Where one claim after the other is withheld, the names stay in order."""
@@ -96,12 +133,19 @@ class WithheldCapacity:
             if self._names[at : at + 1] != [taken.name]:
                 self._names.insert(at, taken.name)
 
-    def on_bound(self, nodes: AbstractSet[str]) -> None:
-        """A gang was bound to these nodes. A pod that shares a GPU leaves fewer whole GPUs that a reservation could take
-        away, so all reservations are given back where one of them is on such a node. The next gang withholds them again."""
-        names = self._snapshot.columns.names
-        if any(names[row] in nodes for held in self._order for row in held.place.rows.tolist()):
-            self.set([])
+    @contextmanager
+    def beside(self, claims: Mapping[GangKey, Reservation]) -> Iterator[None]:
+        """Inside the block these claims are withheld as well."""
+        if claims.keys() <= self._taken.keys():  # mostly
+            yield
+            return
+        before, volumes_only = self.reservations(), self.volumes_only
+        more = [held for key, held in claims.items() if key not in self._taken]
+        self.set([*before, *more], volumes_only)
+        try:
+            yield
+        finally:
+            self.set(before, volumes_only)
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""
@@ -134,25 +178,29 @@ class WithheldCapacity:
 
 class _Together(NamedTuple):
     rows: Ints
-    withheld: Ints
+    taken: Ints
     masks: list[int]  # none
 
 
 def _together(reservations: Sequence[Reservation]) -> _Together | None:
-    """What many reservations withhold, where it can be taken at once: of different rows, and of no certain GPUs."""
+    """What many reservations withhold, where it can be taken at once: none of certain GPUs."""
     if len(reservations) < 2 or any(held.place.has_masks for held in reservations):
         return None
-    rows = np.concatenate([held.place.rows for held in reservations])
-    widths = {held.withheld.shape[1] for held in reservations}
-    if len(widths) > 1 or len(np.unique(rows)) < len(rows):
+    if len({held.taken.shape[1] for held in reservations}) > 1:
         return None
-    withheld = np.concatenate([held.withheld for held in reservations])
-    return _Together(rows, withheld, [0] * len(rows))
+    every = np.concatenate([held.place.rows for held in reservations])
+    rows, index = np.unique(every, return_inverse=True)
+    taken = np.zeros((len(rows), reservations[0].taken.shape[1]), dtype=np.int64)
+    np.add.at(taken, index, np.concatenate([held.taken for held in reservations]))
+    return _Together(rows, taken, [0] * len(rows))
 
 
 def _unaffected(before: Sequence[Reservation], after: Sequence[Reservation]) -> set[Reservation]:
-    """Those in both, if none of them shares a row with any of the others; else nothing."""
+    """Those in both, if none of them shares a row with any of the others, or all of them take amounts alone; else
+    nothing."""
     stay, changing = {*before} & {*after}, {*before} ^ {*after}
+    if not any(held.place.has_masks for held in (*stay, *changing)):
+        return stay
     rows = {row for held in changing for row in held.place.rows.tolist()}
     alone = all(rows.isdisjoint(held.place.rows.tolist()) for held in stay)
     return stay if alone else set()

@@ -4,8 +4,12 @@ It is never rebuilt for a cycle. Changes update the columns, and each PodClassCa
 changed.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
@@ -28,6 +32,13 @@ VIEWS_KEPT = 4_096  # classes whose capacities are kept
 FILTERS_KEPT = 1_000  # of their filter results, which many classes share and which take longest
 
 
+class ReservedGpus(NamedTuple):
+    name: str  # of the gang
+    rows: Ints
+    taken: Ints  # by row, out of the snapshot; less than 0: put back
+    masks: Sequence[int]  # out of the free masks
+
+
 class Snapshot:
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.columns = Columns(levels)
@@ -37,9 +48,8 @@ class Snapshot:
         self.domain_gpus = DomainGpus(self.columns)
         self.free_totals = FreeTotals(self.columns)
         self.meter = WorkMeter()  # of the searches on it
-        # Free GPUs that are withheld from the gang that is tried, by the gang that they are reserved
-        # for: its name, rows, and the number on each.
-        self.reserved_gpus: dict[tuple[str, str, bool], tuple[str, Ints, Ints]] = {}
+        # What is withheld from the gang that is tried, by the gang that it is reserved for.
+        self.reserved_gpus: dict[tuple[str, str, bool], ReservedGpus] = {}
         # Changes of several steps that have begun and not ended. One that raises stays counted, because
         # no draft undoes it.
         self.changes_begun = 0
@@ -49,6 +59,20 @@ class Snapshot:
         self._views: dict[PodSpec, PodClassCapacity] = {}
 
     # --- nodes ---------------------------------------------------------------
+
+    def gpus_with_reserved(self) -> Ints:
+        """The free GPUs by row, as if none were reserved."""
+        columns, gpus = self.columns, self.columns.gpus
+        free, have, masks = gpus.count.copy(), columns.free[:, 0].copy(), Counter[int]()
+        for each in self.reserved_gpus.values():
+            np.add.at(have, each.rows, each.taken)
+            for row, mask in zip(each.rows.tolist(), each.masks, strict=True):
+                masks[row] |= mask
+        for row, mask in masks.items():
+            healthy = (gpus.free_mask[row] | mask).bit_count()
+            most = have.item(row) if gpus.shape[row] is None else min(have.item(row), healthy)
+            free[row] = max(most, 0)
+        return free
 
     def put_node(self, node: NodeSeen) -> int:
         """Adds or replaces a node; what is taken on it stays taken. See Columns.unknown() for new resources."""

@@ -12,10 +12,10 @@ CLAIM_ENDS = 7.0
 
 
 def behind_a_claim(*claimants: Fact) -> World:
-    """The node's other half cannot be claimed while a claim waits for the victims of the first half."""
-    world = World(factories.node("n"))
+    """The node's other half cannot be claimed while a claim to certain GPUs waits for the victims of the first half."""
+    world = World(factories.node("n"), factories.report("n"))
     world.step(1.0, *job("one", 1, 4), *job("two", 1, 4))
-    world.step(2.0, *job("first", 1, 4, created=2.0, priority=5))
+    world.step(2.0, *job("first", 1, 4, created=2.0, priority=5, topology_required="island"))
     world.step(6.0, *claimants)
     assert world.evicted == ["one-0"]
     return world

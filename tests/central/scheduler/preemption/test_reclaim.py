@@ -170,13 +170,42 @@ def test_each_victim_of_one_claim_reads_its_own_reason() -> None:
     }
 
 
-def test_a_place_that_another_claim_holds_may_be_claimed_after_it() -> None:
+def test_claims_on_one_node_are_decided_together() -> None:
+    """Each evicts what it needs beside the other, and less than the node's other pods where these are larger."""
     world = World(factories.node("n"))
     world.step(1.0, *job("one", 1, 4), *job("two", 1, 4))
     world.step(2.0, *job("first", 1, 4, created=2.0, priority=5))
     world.step(3.0, *job("second", 1, 4, created=3.0, priority=4))
-    assert len(world.evicted) == 1
-    for now in (9.0, 12.0, 18.0, 21.0):
+    assert world.evicted == ["one-0", "two-0"]
+    world.step(8.0)
+    assert {"first", "second"} <= {*world.began}
+
+
+def test_each_claimant_on_a_node_starts_when_enough_is_free_for_it() -> None:
+    """It does not wait for the victims of the others."""
+    world = World(factories.node("n"))
+    world.step(1.0, *(fact for n in range(8) for fact in job(f"low{n}", 1, 1)))
+    gangs = [job(f"urgent{n}", 1, 1, created=2.0 + n, priority=5) for n in range(3)]
+    world.step(5.0, *(fact for gang in gangs for fact in gang))
+    assert len(world.evicted) == 3
+    for at, uid in zip((7.0, 9.0, 11.0), [*world.leaving], strict=True):
+        world.leaving[uid] = at
+    started = []
+    for now in (6.5, 7.5, 9.5, 11.5):
         world.step(now)
-    assert sorted(world.evicted) == ["one-0", "two-0"]
-    assert "second" in world.began
+        started.append(sum(name.startswith("urgent") for name in world.began))
+    assert started == [0, 1, 2, 3]
+
+
+def test_what_a_victim_leaves_beyond_its_claim_is_claimed_by_the_next_gang() -> None:
+    """It evicts nobody, also where other pods could go, and its reason says what it waits for."""
+    world = World(factories.node("n"))
+    world.step(1.0, *job("one", 1, 7), *job("other", 1, 1))
+    world.step(2.0, *job("first", 1, 2, created=2.0, priority=5))
+    world.step(
+        3.0, *(fact for n in range(2) for fact in job(f"next{n}", 1, 2, created=3.0, priority=5))
+    )
+    assert world.evicted == ["one-0"]
+    assert "reserved: node n; waiting for pods to terminate" in world.told["next1"]
+    world.step(8.0)
+    assert {"first", "next0", "next1"} <= {*world.began}

@@ -22,8 +22,10 @@ def test_rows_are_those_of_the_claims_that_stand() -> None:
 
     def assert_rows(own: Reservation | None) -> None:
         others = [held for held in made.reservations.values() if held is not own]
-        rows = [row for held in others for row in held.place.rows.tolist()]
-        assert asked._rows_of_claims(own).tolist() == rows
+        found = asked._claims_beside(own)
+        assert list(found.by_gang.values()) == others
+        assert [row.tolist() for row in found.rows] == [held.place.rows.tolist() for held in others]
+        assert not found.not_counted
 
     assert len(claims) == 5
     assert all(held.by_eviction for held in claims)

@@ -131,12 +131,9 @@ def test_gpus_of_the_place_are_kept_whole_and_others_stay() -> None:
     assert [mask >> 4 for mask in gpus.free_mask[:3]] == [mask >> 4 for mask in masks[:3]]
     assert [each[2] for each in gpus.free_shares[:3]] == [0, 0, 70]
     assert [each[5] for each in gpus.free_shares[:3]] == [40] * 3
-    name, rows, gone = snapshot.reserved_gpus[held.gang.key]
-    assert (name, rows.tolist(), gone.tolist()) == (
-        "ns/g",
-        [0, 1, 2],
-        (count - gpus.count)[:3].tolist(),
-    )
+    reserved = snapshot.reserved_gpus[held.gang.key]
+    assert (reserved.name, reserved.rows.tolist()) == ("ns/g", [0, 1, 2])
+    assert snapshot.gpus_with_reserved().tolist() == count.tolist()
     assert taken.any_capacity
     held.give_back(snapshot, taken)
     assert (gpus.free_mask, [dict(each) for each in gpus.free_shares]) == (masks, shares)

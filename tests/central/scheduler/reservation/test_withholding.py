@@ -74,10 +74,8 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
         assert withheld.holders() == sorted(one.gang.qualified_name for one in holders)
         assert [one.gang.key in withheld for one in held] == [one in chosen for one in held]
         found = columns.free.copy(), columns.gpus.count.copy(), list(columns.gpus.free_mask)
-        names = {
-            key: (name, rows.tolist(), gone.tolist())
-            for key, (name, rows, gone) in made.state.snapshot.reserved_gpus.items()
-        }
+        assert (made.state.snapshot.gpus_with_reserved() == whole[1]).all()
+        names = {key: each.name for key, each in made.state.snapshot.reserved_gpus.items()}
         if chosen and dice.random() < 0.3:
             withheld.without(chosen[0])
             assert withheld.reservations() == chosen[1:]
@@ -86,11 +84,9 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
         assert (columns.free == found[0]).all()
         assert (columns.gpus.count == found[1]).all()
         assert list(columns.gpus.free_mask) == found[2]
-        alone = {
-            key: (name, rows.tolist(), gone.tolist())
-            for key, (name, rows, gone) in made.state.snapshot.reserved_gpus.items()
-        }
+        alone = {key: each.name for key, each in made.state.snapshot.reserved_gpus.items()}
         assert names == alone
+        assert (made.state.snapshot.gpus_with_reserved() == whole[1]).all()
         for one, what in reversed(taken):
             one.give_back(made.state.snapshot, what)
         assert not made.state.snapshot.reserved_gpus
@@ -162,17 +158,14 @@ def test_a_reason_is_counted_anew_after_whatever_may_change_its_numbers() -> Non
     assert len({*seen, counted()}) == 7
 
 
-def test_what_a_reservation_takes_is_counted_again_where_pods_were_bound() -> None:
+def test_reserved_gpus_are_counted_as_the_node_has_them_now() -> None:
     """A shared GPU is no longer whole, but the node's free amount keeps it. Of 8 whole GPUs the reservation takes 5; once pods
-    share four of them, it takes 1 of the other 4."""
+    share four of them, 4 are free without it."""
     made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node("n", shares=True), factories.report("n")], 0.0)
     held, snapshot = reserved(made, "a", [0], 5), made.state.snapshot
-    withheld, key = WithheldCapacity(snapshot), held.gang.key
+    withheld = WithheldCapacity(snapshot)
     withheld.set([held])
-    assert snapshot.reserved_gpus[key][2].tolist() == [5]
+    assert snapshot.gpus_with_reserved()[0] == 8
     snapshot.columns.shift(held.place.rows, held.withheld * 0, [0b1111], free=False)
-    for nodes, gpus in (({"other"}, 5), ({"other", "n"}, 1)):
-        withheld.on_bound(nodes)
-        withheld.set([held])
-        assert snapshot.reserved_gpus[key][2].tolist() == [gpus]
+    assert (snapshot.gpus_with_reserved()[0], snapshot.columns.gpus.count[0]) == (4, 3)
