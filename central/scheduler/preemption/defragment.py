@@ -12,18 +12,27 @@ from dataclasses import replace
 from itertools import combinations
 from math import inf
 
+import numpy as np
+
 from central.model.resources import requested
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
-from central.scheduler.preemption.eviction_rules import MOVABLE, Claimant, may_evict, settled_at
+from central.scheduler.preemption.eviction_rules import (
+    MOVABLE,
+    Claimant,
+    applies,
+    may_evict,
+    settled_at,
+)
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
 )
 from central.scheduler.preemption.victims import VictimSearch
+from central.scheduler.queues.queue_claims import Claim
 from central.scheduler.reservation.release_forecast import DraftMark, taken_capacity
 from central.scheduler.reservation.reservation import EvictionKind, MovedPods, Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -38,10 +47,9 @@ MAX_GANGS = 3  # in such a set
 
 
 def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPlan | None:
-    if not _enough_in_total(context, request):
+    claimant = Claimant(context, request.gang, request.now, _claim(context, request))
+    if not applies(MOVABLE, claimant) or not _enough_in_total(context, request):
         return None
-
-    claimant = Claimant(context, request.gang, request.now)
 
     def may_move(_: Gang, other: Gang) -> bool:
         return may_evict(MOVABLE, claimant, other)
@@ -72,10 +80,18 @@ def next_settled(context: PreemptionContext, now: float) -> list[float]:
     return sorted(time for time in times if now < time < inf)[:1]
 
 
+def _claim(context: PreemptionContext, request: PreemptionRequest) -> Claim | None:
+    queues, account = context.queues, request.gang.account
+    if not queues.enabled or account is None or queues.by_name[account.queue].error:
+        return None
+    need = queues.currency.counted(requested(request.placement.groups))
+    return Claim(queues, request.gang, need, {})
+
+
 def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> bool:
     """Moved pods take as much elsewhere, so what is free in all must suffice."""
     snapshot = context.state.snapshot
-    free = snapshot.columns.free.sum(axis=0)
+    free = np.maximum(snapshot.columns.free, 0).sum(axis=0)
     gpus = snapshot.columns.gpus
     free[0] = (
         gpus.count.sum() + sum(sum(open_gpus.values()) for open_gpus in gpus.free_shares) // WHOLE

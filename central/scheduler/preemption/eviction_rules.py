@@ -79,6 +79,12 @@ def _may_be_reached(by: Claimant, victim: Gang) -> bool:
     return by.context.across != ACROSS_NONE or victim.namespace == by.gang.namespace
 
 
+def _moves_others(by: Claimant) -> bool:
+    """A queue interrupts no gang for what it uses above its deserved amount."""
+    movable = by.context.state.any_pod.movable
+    return movable and (by.claim is None or not by.claim.exceeds_own())
+
+
 def _is_movable(by: Claimant, victim: Gang) -> bool:
     """Gangs with subgroups or roles, and gangs that are incomplete or being evicted, are not moved."""
     if victim.priority > by.gang.priority or not victim.started:
@@ -125,12 +131,7 @@ EVICTION_RULES = (
     EvictionRule(PRIORITY, _outranks_any, _has_less_priority, "other queues keep guarantees"),
     EvictionRule(ENTITLEMENT, _has_givers, _is_above_share, "queues keep shares and guarantees"),
     EvictionRule(TURN, _shares_time, _may_be_reached, "quanta; the fewest gangs are suspended"),
-    EvictionRule(
-        MOVABLE,
-        lambda by: by.context.state.any_pod.movable,
-        _is_movable,
-        "each moved gang fits on other nodes",
-    ),
+    EvictionRule(MOVABLE, _moves_others, _is_movable, "each moved gang fits on other nodes"),
     EvictionRule(
         OWN_SURPLUS,
         _lacks_a_member,

@@ -151,6 +151,15 @@ class Claim:
         """What the claimant's queue and those above it would use above their fair shares."""
         return self._short(FAIR_SHARE, self.queue.path[:-1])
 
+    def exceeds_own(self) -> bool:
+        """Whether the claimant's queue, or one above it, would use more than it deserves; where it has no deserved amount,
+        more than its fair share."""
+        return any(
+            self._would_use(queue, resource) > self._limit(DESERVED, queue, resource)
+            for queue in self.queue.path[:-1]
+            for resource in self._need
+        )
+
     def above_and_not_reclaimable(self) -> list[Queue]:
         """Queues beside the claimant's path that use more than their share, and may give none of it."""
         return [
