@@ -1,6 +1,6 @@
 """All controllers as one, and a scheduler that is composed with them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -256,6 +256,7 @@ def new_scheduler(
     names_all: bool = False,
     mig_fractions: Mapping[str, Fraction | str] = MappingProxyType({}),
     elastic_headroom: float = 0.0,
+    share_by_weight: Iterable[str] = (),
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
     policy = Policy(
@@ -269,6 +270,7 @@ def new_scheduler(
         names_all,
         tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
         elastic_headroom,
+        frozenset(share_by_weight),
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

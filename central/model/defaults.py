@@ -12,3 +12,4 @@ TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside 
 # not depend on it.
 ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES = "none", "namespaces", "queues"
 ACROSS = (ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES)
+ALL_RESOURCES = "all"  # --share-by-weight

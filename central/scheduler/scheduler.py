@@ -53,6 +53,7 @@ class Policy:
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
     mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
     elastic_headroom: float = 0.0  # share of the capacity that surplus of elastic gangs leaves free
+    share_by_weight: frozenset[str] = frozenset()  # see Queues.is_claimed()
 
 
 @dataclass(slots=True, eq=False)
@@ -190,7 +191,11 @@ class Scheduler:
         self._levels = levels
         self.state = ClusterState(levels, self, self.quarantine, names_all=policy.names_all)
         self.queues = Queues(
-            half_life_s, dict(policy.mig_fractions), self.quarantine, self.state.node_sets.not_ready
+            half_life_s,
+            dict(policy.mig_fractions),
+            self.quarantine,
+            self.state.node_sets.not_ready,
+            policy.share_by_weight,
         )
         self.min_resources = MinResources()
         self.admission = GroupAdmission()

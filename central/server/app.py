@@ -149,6 +149,7 @@ def _scheduler(settings: Settings) -> Scheduler:
         names_all=settings.names_in_events == ALL,
         mig_fractions=dict(settings.mig_fractions),
         elastic_headroom=settings.elastic_headroom,
+        share_by_weight=settings.share_by_weight,
     )
 
 

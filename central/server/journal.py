@@ -147,5 +147,6 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "reserve_idle": scheduler.policy.reserve_idle,
         "names_all": scheduler.policy.names_all,
         "elastic_headroom": scheduler.policy.elastic_headroom,
+        "share_by_weight": sorted(scheduler.policy.share_by_weight),
         "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
     }

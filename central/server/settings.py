@@ -161,6 +161,15 @@ class Settings:
         type=argtypes.seconds,
         scheduling=True,
     )
+    share_by_weight: tuple[str, ...] = _flag(
+        "--share-by-weight RESOURCE,...",
+        (),
+        "resources that queues reclaim from each other by weight though no queue has a quota for them, beside GPUs; all: "
+        "each one",
+        type=argtypes.some_names,
+        shown="none",
+        scheduling=True,
+    )
     placement: str = _flag(
         "--placement",
         PACK,

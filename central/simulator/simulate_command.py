@@ -87,6 +87,7 @@ def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
         reserve_idle=args.reserve_idle,
         mig_fractions=dict(args.mig_fractions),
         elastic_headroom=args.elastic_headroom,
+        share_by_weight=args.share_by_weight,
     )
 
 

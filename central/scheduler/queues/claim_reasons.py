@@ -37,9 +37,9 @@ def why_no_victims(
     queue = queues.by_name[gang.account.queue]
     if queue.error:
         return ""
-    need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
+    need = {name: amount for name, amount in need.items() if queues.is_claimed(name)}
     claim = Claim(queues, gang, need, {}, growth=growth)
-    entitlement, givers = _by_entitlement(queues, claim)
+    entitlement, givers = _by_entitlement(queues, claim) if need else ("", frozenset())
     by_entitlement = _with_rules(entitlement, givers, protected)
     by_priority = _by_priority(queue, gang)
     if not by_priority.startswith(NONE_BELOW):
@@ -60,7 +60,7 @@ def clause(queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, gr
     queue = queues.by_name[gang.account.queue]
     if queue.error or len(queues.by_name) > QUEUES_MOST:
         return ""
-    need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
+    need = {name: amount for name, amount in need.items() if queues.is_claimed(name)}
     key = ("no victims", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
     found: list[tuple[str, frozenset[str]]] | None = queues.cache.get(key)
     if found is None:

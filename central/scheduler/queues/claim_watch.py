@@ -68,7 +68,7 @@ def _standings(queues: Queues) -> Iterator[tuple[tuple[str, str], Standing]]:
     lost = queues.in_flight.leaving(queues.by_name)
     gained = pending_needs(queues.claims.values(), queues.by_name)
     resources = sorted({name for queue in queues.root for name in queue.demand})
-    for resource in filter(queues.is_shared, resources):
+    for resource in filter(queues.is_claimed, resources):
         shares = fair_shares(queues, resource)
         for queue in queues.root:
             if queue is queues.root:

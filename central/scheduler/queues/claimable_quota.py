@@ -85,7 +85,7 @@ def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> b
 def _shortfalls_of_guarantees(request: quota.StartRequest) -> list[list[tuple[Shortfall, ...]]]:
     """By resource, what must become free beside what is withheld for others: alternatives, the smallest first."""
     found = []
-    for resource, amount in request.need.items() if request.queues.guarantees else ():
+    for resource, amount in request.need.items() if request.queues.terms.guarantees else ():
         withheld = 0
         for inner, outer in pairwise(request.queue.path):
             if _will_use(request, inner, resource) + amount <= inner.guarantee.get(resource, 0):

@@ -79,7 +79,7 @@ class Claim:
         assert claimant.account is not None
         self._queues = queues
         self.queue = queues.by_name[claimant.account.queue]
-        self._need = {name: amount for name, amount in need.items() if queues.is_shared(name)}
+        self._need = {name: amount for name, amount in need.items() if queues.is_claimed(name)}
         self._own_less_urgent = own_less_urgent
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, TypeVar
 
+from central.model.defaults import ALL_RESOURCES
 from central.model.facts import (
     NamespaceGone,
     NamespaceSeen,
@@ -37,7 +38,7 @@ from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlig
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
-from central.scheduler.queues.queue_tree_node import Queue, QueueHistory
+from central.scheduler.queues.queue_tree_node import Queue, QueueHistory, TermsInUse
 from central.scheduler.queues.tenant_limits import user_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -60,12 +61,17 @@ class Queues:
         slice_fractions: Mapping[str, Fraction] | None = None,
         quarantine: Quarantine | None = None,
         not_ready: AbstractSet[str] = frozenset(),
+        by_weight: AbstractSet[str] = frozenset(),
     ) -> None:
-        """slice_fractions: see GpuCurrency. not_ready: nodes, of ClusterState"""
+        """slice_fractions: see GpuCurrency. not_ready: nodes, of ClusterState. by_weight: see is_claimed()"""
         self._quarantine = quarantine if quarantine is not None else Quarantine()
         self.half_life_s = half_life_s  # of past usage; 0: it does not count
         self.currency = GpuCurrency(slice_fractions)
         self.named_devices: frozenset[str] = frozenset()  # see is_shared()
+        self._by_weight = by_weight
+        self._limited: frozenset[str] = (
+            frozenset()
+        )  # resources that a queue limits, deserves or has guaranteed
         self.now = 0.0
         self.fifo = FifoQueues()
         self.by_name: dict[str, Queue] = {}
@@ -74,9 +80,6 @@ class Queues:
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
         self.in_flight = ClaimsInFlight(not_ready)
         self.version = 0  # counts changes of sums, claims and capacity
-        self.guarantees = False
-        self.restricted = False  # whether a queue has rules or limits for namespaces
-        self.limits_users = False  # whether a queue has limits for users
         self._seen: dict[str, QueueSeen] = {}
         self._terms: dict[str, QueueTerms] = {}
         self._names: list[str] = []  # of all Queue objects, sorted
@@ -144,7 +147,7 @@ class Queues:
         after = fact.labels if isinstance(fact, NamespaceSeen) else ()
         if after:
             self._namespace_labels[fact.name] = after
-        return self.restricted and before != after
+        return self.terms.restricted and before != after
 
     def recorded(self, labels: Mapping[str, Mapping[str, str]]) -> Iterator[Rule]:
         """The facts that make up the tree. labels: of the namespaces, by name."""
@@ -225,8 +228,8 @@ class Queues:
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
         name, used = self.name_of(gang), self.currency.counted(sums_of(placed))
-        user = user_of(gang) if self.limits_users else ""
-        if self.restricted and self.refusing_queue(gang, name) is not None:
+        user = user_of(gang) if self.terms.limits_users else ""
+        if self.terms.restricted and self.refusing_queue(gang, name) is not None:
             return Account(self._charged_instead(gang, name) if used else name, used, {}, user)
         return Account(name, used, self.currency.counted(_demand(gang)), user)
 
@@ -364,7 +367,14 @@ class Queues:
     def is_shared(self, resource: str) -> bool:
         """Whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
         deserves shares or slices, or has them guaranteed, by name."""
-        return not self.currency.units(resource) or resource in self.named_devices
+        return not self.currency.units(resource) or resource in self.terms.entitled
+
+    def is_claimed(self, resource: str) -> bool:
+        """Whether queues take the resource from each other: GPUs, what a queue has a quota for, and what --share-by-weight
+        names."""
+        names = (ALL_RESOURCES, resource)
+        named = resource in self.terms.limited or not self._by_weight.isdisjoint(names)
+        return self.is_shared(resource) and (named or resource == GPU_EQUIVALENTS)
 
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
@@ -385,7 +395,7 @@ class Queues:
                 queue.parent.children.append(queue)
         for queue in self.by_name.values():
             self._disable_below(queue)
-        self._note_what_queues_set()
+        self.terms = TermsInUse.of(root, self._seen.values())
         for queue in root:
             queue.path = (queue, *(queue.parent.path if queue.parent else ()))
         for name, old in before.items():
@@ -396,24 +406,6 @@ class Queues:
             for gang in queue.gangs.values():
                 if gang.account is not None:
                     self._charge(queue, gang, gang.account, 1)
-
-    def _note_what_queues_set(self) -> None:
-        """Which rules there are at all; most clusters have few of them."""
-        root = self.root
-        self.guarantees = any(queue.guarantee for queue in root)
-        self.named_devices = frozenset(
-            name
-            for queue in root
-            for name in (*queue.deserved, *queue.guarantee)
-            if self.currency.units(name)
-        )
-        self.restricted = any(
-            seen.access is not None or seen.namespace_gangs is not None or seen.namespace_amounts
-            for seen in self._seen.values()
-        )
-        self.limits_users = any(
-            seen.user_gangs is not None or seen.user_amounts for seen in self._seen.values()
-        )
 
     def _keep_history(self, before: Mapping[str, Queue]) -> None:
         for replaced in before.values():  # all first: siblings are compared

@@ -1,6 +1,6 @@
 """One queue, with what its gangs and those of its descendants use."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -193,3 +193,30 @@ class Queue:
     def running(self) -> int:
         """How many gangs use anything of it."""
         return sum(usage.running for (kind, _), usage in self.tenants.items() if kind == NAMESPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class TermsInUse:
+    """Which terms the queues of a tree have at all. Most clusters have few of them."""
+
+    guarantees: bool = False
+    restricted: bool = False  # rules or limits for namespaces
+    limits_users: bool = False
+    entitled: frozenset[str] = frozenset()  # resources with a deserved amount or a guarantee
+    limited: frozenset[str] = frozenset()  # resources with these or a capability
+
+    @classmethod
+    def of(cls, tree: Queue, objects: Collection[QueueSeen]) -> "TermsInUse":
+        entitled = frozenset(name for queue in tree for name in (*queue.deserved, *queue.guarantee))
+        return cls(
+            any(queue.guarantee for queue in tree),
+            any(
+                seen.access is not None
+                or seen.namespace_gangs is not None
+                or seen.namespace_amounts
+                for seen in objects
+            ),
+            any(seen.user_gangs is not None or seen.user_amounts for seen in objects),
+            entitled,
+            entitled.union(*(queue.capability for queue in tree)),
+        )

@@ -79,7 +79,7 @@ def allowed_to_use(request: StartRequest) -> str:
     """The rules of the queue that the gang names, and of those above it, admit the gang."""
     queues, gang = request.queues, request.gang
     name = queues.name_of(gang)
-    if not queues.restricted or (above := queues.refusing_queue(gang, name)) is None:
+    if not queues.terms.restricted or (above := queues.refusing_queue(gang, name)) is None:
         return ""
     rule = access.describe(above.seen.access) if above.seen.access is not None else ""
     return (
@@ -132,7 +132,7 @@ def within_capability(request: StartRequest) -> str:
 def leaves_guarantees(request: StartRequest) -> str:
     """What other queues are guaranteed and do not use stays free, except for what the queue itself, or one above
     it, is guaranteed: a guarantee of more than the cluster has stops no other guaranteed queue."""
-    if not request.queues.guarantees:
+    if not request.queues.terms.guarantees:
         return ""
     for resource, amount in request.need.items():
         free, withheld, owners = _free_beside_guarantees(request, resource, amount)
@@ -341,9 +341,9 @@ def _named(queue: Queue, above: Queue) -> str:
 def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
     """What makes the answers of the policies differ for gangs of one queue; empty: nothing."""
     own: tuple[object, ...] = ()
-    if queues.restricted:
+    if queues.terms.restricted:
         own = (gang.namespace, access.accounts(gang))
-    if queues.limits_users:
+    if queues.terms.limits_users:
         own += (gang.account.user if gang.account is not None else "",)
     return (*own, True) if gang.never_evicted else own
 
