@@ -63,6 +63,9 @@ def _queues(queues: list[Json]) -> Iterator[Finding]:
     ):  # fmt: skip
         if found := [each for each in queues if spec_of(each).get(field)]:
             yield Finding("change", about("Queue", found), f"spec.{field} has no effect: {instead}")
+    if ranked := [each for each in queues if spec_of(each).get("priority")]:
+        why = "spec.priority orders queues and leaves their shares alone, as in Volcano; spec.strictPriority is strict"
+        yield Finding("note", about("Queue", ranked), why)
     if queues:
         yield Finding("note", about("Queue", queues), "are served as they are")
 

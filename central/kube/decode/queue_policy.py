@@ -14,6 +14,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     minRuntime: 10m
     quantum: 10m
     reservations: false
+    strictPriority: 1
 """
 
 import json
@@ -40,7 +41,7 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    *("perUser", "minRuntime", "quantum", "reservations"),
+    *("perUser", "minRuntime", "quantum", "reservations", "strictPriority"),
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_TENANT = ("maxRunningGangs", "resources")
@@ -72,6 +73,7 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
         min_runtime_s=_duration(fields, "minRuntime", where),
         quantum_s=_duration(fields, "quantum", where),
+        strict_priority=int_field(fields, "strictPriority", where, 0),
     )
 
 

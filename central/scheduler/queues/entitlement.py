@@ -109,5 +109,6 @@ def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -
         max(guarantee, sum(child.guarantee for child in children)),
         queue.seen.priority,
         queue.used.get(resource, 0),
+        queue.seen.strict_priority,
     )
     return demands[queue.name]

@@ -1,7 +1,7 @@
 """Fair shares by water-filling, in exact fractions.
 
 One resource is divided among sibling queues. Guarantees come first, then deserved amounts, then the
-rest by weight, higher priority before lower. No queue gets more than it demands. Fractions, not
+rest by weight, higher strict priority before lower. No queue gets more than it demands. Fractions, not
 floats: a parent's share is divided again among its children and must add up exactly.
 
 Design: docs/design/queues.md
@@ -23,8 +23,9 @@ class QueueDemand:
     demand: int
     deserved: int = 0
     guarantee: int = 0
-    priority: int = 0
+    priority: int = 0  # decides between equal remainders only
     used: int = 0
+    strict_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
         )
     shares: list[Amount] = list(base)
     left = total - sum(base)
-    for priority in sorted({queue.priority for queue in queues}, reverse=True):
-        peers = [i for i, queue in enumerate(queues) if queue.priority == priority]
+    for strict in sorted({queue.strict_priority for queue in queues}, reverse=True):
+        peers = [i for i, queue in enumerate(queues) if queue.strict_priority == strict]
         before = sum(base[i] for i in peers)
         bounds = [
             Bounds(

@@ -216,7 +216,7 @@ class Claim:
         )
 
     def furthest_above(self) -> list[list[Queue]]:
-        """The givers, in the order in which they give: lower queue priority first, then the one whose use is the
+        """The givers, in the order in which they give: lower strict priority first, then lower priority, then the one whose use is the
         largest part of its share, level by level from the queue in common. Those that are equal in this stand together,
         by name."""
         ordered = sorted((self._standing(queue), queue.name) for queue in self.givers())
@@ -226,10 +226,11 @@ class Claim:
             for _, equals in groupby(ordered, key=itemgetter(0))
         ]
 
-    def _standing(self, queue: Queue) -> tuple[tuple[int, Fraction], ...]:
+    def _standing(self, queue: Queue) -> tuple[tuple[int, int, Fraction], ...]:
         down = queue.path[: queue.path.index(self.queue.path[self.givers()[queue]])]
         return tuple(
-            (above.seen.priority, -self._times_its_share(above)) for above in reversed(down)
+            (above.seen.strict_priority, above.seen.priority, -self._times_its_share(above))
+            for above in reversed(down)
         )
 
     def _times_its_share(self, queue: Queue) -> Fraction:

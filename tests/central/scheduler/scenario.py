@@ -3,7 +3,7 @@
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 switches 2+2+4            and below PCIe switches of these sizes; "switches" alone: unknown again
-queue a: [weight 2] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
+queue a: [weight 2] [priority 1] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
 gang train: PODS [+ PODS] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
     PODS: 2 pods x 4 GPUs [of priority 1] [not preemptable]
 restarting: a b           the agents or kubelets of these nodes restart; none of the others does
@@ -35,7 +35,8 @@ GANG = re.compile(
     r"(?P<kept> not preemptable)?(?P<movable> movable)?$"
 )
 QUEUE = re.compile(
-    r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: capability (?P<capability>\d+) GPUs?)?"
+    r"queue (?P<name>\S+?):?(?: weight (?P<weight>\d+))?(?: priority (?P<priority>\d+))?"
+    r"(?: capability (?P<capability>\d+) GPUs?)?"
     r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
     r"(?: min runtime (?P<runtime>\d+) s)?(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
@@ -153,6 +154,7 @@ def _queue(line: str) -> Fact:
     return QueueSeen(
         found["name"],
         weight=int(found["weight"] or 1),
+        priority=int(found["priority"] or 0),
         parent=found["parent"] or "",
         closed=bool(found["closed"]),
         min_runtime_s=float(found["runtime"]) if found["runtime"] else None,

@@ -24,6 +24,7 @@ FIELDS: dict[str, Any] = {
     "perUser": {"maxRunningGangs": 2, "resources": {GPU: 8}},
     "minRuntime": "10m",
     "quantum": "5m",
+    "strictPriority": 2,
 }
 
 
@@ -51,13 +52,13 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert (seen.running_gangs, seen.namespace_gangs) == (0, 3)
     assert seen.namespace_amounts == (("cpu", 500),)
     assert (seen.user_gangs, seen.user_amounts) == (2, ((GPU, 8),))
-    assert (seen.min_runtime_s, seen.quantum_s) == (600.0, 300.0)
+    assert (seen.min_runtime_s, seen.quantum_s, seen.strict_priority) == (600.0, 300.0, 2)
 
 
 def test_without_them_the_queue_is_open_and_unlimited() -> None:
     seen = decode_queue(queue({"weight": 1}))
     assert (seen.access, seen.running_gangs, seen.namespace_gangs) == (None, None, None)
-    assert (seen.min_runtime_s, seen.quantum_s) == (None, None)
+    assert (seen.min_runtime_s, seen.quantum_s, seen.strict_priority) == (None, None, 0)
 
 
 @pytest.mark.parametrize(

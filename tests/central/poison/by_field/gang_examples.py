@@ -81,6 +81,7 @@ def _queue_with_policy() -> Json:
         "minRuntime": "5m",
         "quantum": "10m",
         "reservations": False,
+        "strictPriority": 1,
         "state": "Open",
         "affinity": {},
         "extendClusters": [],

@@ -1,6 +1,7 @@
 """Fair shares against a bisection of the water level, and their invariants; water_fill against
 every breakpoint."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -25,6 +26,7 @@ QUEUES = st.lists(
         deserved=st.sampled_from([0, 0, 0, 3, 8, 15]),
         guarantee=st.sampled_from([0, 0, 0, 2, 6]),
         priority=st.sampled_from([0, 0, 0, 7]),
+        strict_priority=st.sampled_from([0, 0, 0, 7]),
     ),
     min_size=1,
     max_size=6,
@@ -56,8 +58,8 @@ def by_bisection(total: int, queues: list[QueueDemand]) -> list[float]:
         fills = [(c.deserved, s, o, 0) for c, s, o in zip(queues, sure, own, strict=True)]
         return level_of([tuple(map(float, fill)) for fill in fills], wanted)  # type: ignore[misc]  # four numbers
     shares = [float(o) for o in own]
-    for priority in sorted({queue.priority for queue in queues}, reverse=True):
-        peers = [i for i, queue in enumerate(queues) if queue.priority == priority]
+    for strict in sorted({queue.strict_priority for queue in queues}, reverse=True):
+        peers = [i for i, queue in enumerate(queues) if queue.strict_priority == strict]
         water = wanted - sum(shares) + sum(own[i] for i in peers)
         fills = [
             (queues[i].weight, own[i], queues[i].demand, min(queues[i].deserved, queues[i].demand))
@@ -109,9 +111,7 @@ def test_a_greater_weight_never_gets_less(
     which %= len(queues)
     queue = queues[which]
     heavier = [*queues]
-    heavier[which] = QueueDemand(
-        queue.weight + 1, queue.demand, queue.deserved, queue.guarantee, queue.priority
-    )
+    heavier[which] = replace(queue, weight=queue.weight + 1)
     assert divide(total, heavier)[which] >= divide(total, queues)[which]
 
 
@@ -195,7 +195,9 @@ def test_guarantee_then_deserved_then_weight() -> None:
         20,
         10,
     ]
-    assert shares(30, QueueDemand(1, 100, priority=1), QueueDemand(9, 100, deserved=10)) == [20, 10]
+    strict = QueueDemand(1, 100, strict_priority=1)
+    assert shares(30, strict, QueueDemand(9, 100, deserved=10)) == [20, 10]
+    assert shares(20, QueueDemand(1, 100, priority=1), QueueDemand(9, 100)) == [2, 18]
     assert shares(10, QueueDemand(1, 99, guarantee=15), QueueDemand(1, 99, guarantee=5)) == [
         Fraction(15, 2),
         Fraction(5, 2),

@@ -150,10 +150,15 @@ def test_what_a_queue_deserves_comes_before_anybodys_weight() -> None:
 
 
 def test_the_queues_own_priority_goes_before_the_level() -> None:
-    scheduler, _ = played(
-        *nodes(8), queue("a", priority=1), queue("b"), *gangs(6, "a"), *gangs(20, "b")
-    )
-    assert (used(scheduler, "a"), used(scheduler, "b")) == (6, 2)
+    """It leaves the shares alone; the strict one does not."""
+    served: list[tuple[str, int, int]] = []
+    for fields in ({}, {"priority": 1}, {"strict_priority": 1}):
+        scheduler, decisions = played(
+            *nodes(8), queue("a", **fields), queue("b"), *gangs(6, "a"), *gangs(20, "b")
+        )
+        names = "".join(name[0] for name in bound(decisions))
+        served.append((names, used(scheduler, "a"), used(scheduler, "b")))
+    assert served == [("abababab", 4, 4), ("aaaabbbb", 4, 4), ("ababaaaa", 6, 2)]
 
 
 def test_without_queues_gangs_of_the_default_one_start_in_order() -> None:
