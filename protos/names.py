@@ -65,6 +65,8 @@ TASK_APART = "volcano.sh/task-topology-anti-affinity"
 PREEMPTABLE = "volcano.sh/preemptable"  # on pods and PodGroups: "false" means never evicted
 COOLDOWN = "volcano.sh/cooldown-time"  # of a pod: run time before its gang may be evicted
 # On pods, and on a namespace as the default for its gangs.
+MIRROR = "kubernetes.io/config.mirror"  # annotation of the object that stands for a static pod
+HOSTNAME = "kubernetes.io/hostname"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 USER = "lockstep.dev/user"  # of a pod or Job: who created it; the component users writes it
 QUEUE_POLICY = (

@@ -32,7 +32,6 @@ from central.model.json_types import Json
 from central.model.phases import PENDING, RUNNING
 from protos import names
 
-_HOSTNAME = "kubernetes.io/hostname"
 _MODES = {"Pod": False, "PodGroup": True}  # of v1alpha2, to GangSeen.evicted_whole
 _MODE_FIELDS = {"single": False, "all": True}  # since v1beta1
 
@@ -100,7 +99,7 @@ def _required_level(spec: Json, topology: TopologyConstraints) -> str:
     if not terms:
         return ""
     key = text_field(terms[0], "key", limits.NAME)
-    if key == _HOSTNAME:
+    if key == names.HOSTNAME:
         return names.NODE
     topology.check_label(key, f"{field}[0].key")
     return key

@@ -129,6 +129,7 @@ class PodDecoder:
             found["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
         if gang and not task:
             found["task"] = _role(self._rules, gang, labels, owner_name)
+        found["tied"] = errors.read(False, _is_tied, raw)
         found["queue"] = _text(annotations, names.QUEUE_NAME, errors)
         found["service_account"] = text_field(raw["spec"], "serviceAccountName", limits.NAME)
         found["user"] = text_field(annotations, names.USER, limits.TEXT)
@@ -246,6 +247,19 @@ def _told(status: Json) -> tuple[str, str]:
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     )
     return next(reasons, ""), text_field(status, "nominatedNodeName", limits.NAME)
+
+
+def _is_tied(raw: Json) -> bool:
+    """Returns whether the pod's replacement runs on the same node or nowhere: a DaemonSet's, a static pod, or one that selects a
+    host."""
+    meta, selector = raw["metadata"], raw["spec"].get("nodeSelector")
+    _, owner = gang_annotations.controller_of(meta)
+    static = names.MIRROR in (meta.get("annotations") or {})
+    return (
+        static
+        or owner.startswith("daemonset/")
+        or (isinstance(selector, dict) and names.HOSTNAME in selector)
+    )
 
 
 def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str:

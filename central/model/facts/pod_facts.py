@@ -129,6 +129,7 @@ class PodSeen:
     movable: bool = False  # may be evicted to make others fit if it fits elsewhere
     preemptable: bool | None = None  # false: never evicted; None: as its PodGroup says
     cooldown_s: float = 0.0  # run time before its gang may be evicted
+    tied: bool = False  # its replacement runs on the same node or nowhere
     suspension_s: float | None = None  # what a suspension costs it; None: it can't be suspended
     grace_s: int = 0  # that it may take to end; 0: not known
     yielded_to: bool = (

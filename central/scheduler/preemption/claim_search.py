@@ -25,7 +25,7 @@ from central.scheduler.preemption.eviction_rules import (
     Claimant,
     may_evict,
 )
-from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus
+from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus, rank
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -293,7 +293,7 @@ class ClaimSearch:
         by_gang = self._by_gang(found.victims)
         if len(found.victims) < 2 or len(by_gang) > FEW:
             return found
-        scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
+        scale = HarmScale({rank(gang) for gang, _ in by_gang}, self._request.now)
         units = [
             (_harm(scale, gang, unit), {pod.seen.uid for pod in unit})
             for gang, pods in by_gang
@@ -385,7 +385,7 @@ class ClaimSearch:
         """The least harmful first: of a queue that gives too much, those go if they are equally large."""
         if pods is not self._known_losses[0]:
             by_gang = self._by_gang(pods)
-            scale = HarmScale({gang.priority for gang, _ in by_gang}, self._request.now)
+            scale = HarmScale({rank(gang) for gang, _ in by_gang}, self._request.now)
             ordered = sorted(by_gang, key=lambda each: _harm(scale, *each))
             self._known_losses = pods, [self._loss(gang, mine) for gang, mine in ordered]
         return self._known_losses[1]
@@ -411,7 +411,7 @@ class ClaimSearch:
         """The first one if they are equal."""
         both = [(plan, self._by_gang(plan.victims)) for plan in (one, other) if plan is not None]
         scale = HarmScale(
-            {gang.priority for _, by_gang in both for gang, _ in by_gang}, self._request.now
+            {rank(gang) for _, by_gang in both for gang, _ in by_gang}, self._request.now
         )
         return min(both, key=lambda each: _total_harm(scale, each[1]))[0]
 
@@ -475,7 +475,7 @@ def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -
 
 def _harm(scale: HarmScale, gang: Gang, pods: Sequence[Pod]) -> Harm:
     breaks, urgency = not _keeps_minimum(gang, pods), sum(surplus_members.urgencies(gang, pods))
-    return scale.of(gang.priority, pods, breaks=breaks, urgency=urgency)
+    return scale.of(rank(gang), pods, breaks=breaks, urgency=urgency)
 
 
 def _among(pods: Iterable[Pod], others: Iterable[Pod]) -> bool:

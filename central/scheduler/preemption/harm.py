@@ -1,6 +1,7 @@
 """The harm of evictions, as a tuple that is compared from left to right:
 
-1. the highest priority of those that go
+1. the highest rank of those that go: gangs with a pod whose replacement runs on the same node or nowhere (a DaemonSet's), then
+   priority
 2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the least
    urgent of those above its minimum go
 3. work lost: GPU-seconds since the start or the last checkpoint
@@ -24,11 +25,13 @@ from functools import lru_cache
 
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.state.gangs import Gang
 from protos import slicing
 from protos.names import GPU, GPU_SHARE, MIG
 
 CORES_PER_GPU = 16  # GPU servers have 12 to 28 cores for each GPU
 MEMORY_PER_GPU = 128 << 30  # and 128 to 256 GiB
+TIED = 2**33  # above the difference of any two priorities
 _GPU = 1_000_000  # a GPU in the unit of work and capacity
 _MIG_PARTS = 7  # of a GPU: 1g.10gb is one of them
 # What a pod may count at most, so that sums of 64 bits hold 512 such pods: 268 GPUs, and the work of a year. A node sends
@@ -63,16 +66,21 @@ def at_least(a: Harm, b: Harm) -> Harm:
     return tuple(map(min, a, b))  # type: ignore[return-value]  # both have seven parts
 
 
-class HarmScale:
-    """Compares the evictions of one request. Priorities count by their rank among its candidates."""
+def rank(gang: Gang) -> int:
+    """Gangs of the highest rank are evicted last."""
+    return gang.priority + TIED * gang.counts.tied
 
-    def __init__(self, priorities: Iterable[int], now: float) -> None:
-        self._rank = {each: rank for rank, each in enumerate(sorted(set(priorities)))}
+
+class HarmScale:
+    """Compares the evictions of one request. Ranks count by their order among its candidates."""
+
+    def __init__(self, ranks: Iterable[int], now: float) -> None:
+        self._rank = {each: order for order, each in enumerate(sorted(set(ranks)))}
         self._now = now
 
-    def of(self, priority: int, pods: Sequence[Pod], *, breaks: bool, urgency: int = 0) -> Harm:
+    def of(self, rank: int, pods: Sequence[Pod], *, breaks: bool, urgency: int = 0) -> Harm:
         """The harm of evicting these pods of a gang. breaks: it falls below its minimum. urgency: of members above it."""
-        rank, now = self._rank[priority], self._now
+        now = self._now
         work = held = run_time = age = 0
         for pod in pods:
             seen, size = pod.seen, gpus(pod.spec)
@@ -84,11 +92,13 @@ class HarmScale:
             held += size
             run_time += ran
             age += max(0, int(now - seen.created))
-        return _at_rank(rank, (BREAKS if breaks else urgency, work, len(pods), held, run_time, age))
+        return _at_rank(
+            self._rank[rank], (BREAKS if breaks else urgency, work, len(pods), held, run_time, age)
+        )
 
-    def of_parts(self, priority: int, parts: Sequence[int]) -> Harm:
+    def of_parts(self, rank: int, parts: Sequence[int]) -> Harm:
         """From the sums over the pods: gangs broken and urgency, work, pods, capacity, run time, age."""
-        return _at_rank(self._rank[priority], parts)
+        return _at_rank(self._rank[rank], parts)
 
 
 def _at_rank(rank: int, parts: Sequence[int]) -> Harm:

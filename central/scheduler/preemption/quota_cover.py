@@ -14,7 +14,7 @@ from operator import sub
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import evictable, exact_search, surplus_members
 from central.scheduler.preemption.disruption_budgets import disruptions_left
-from central.scheduler.preemption.harm import HarmScale
+from central.scheduler.preemption.harm import HarmScale, rank
 from central.scheduler.preemption.least_harm import (
     Allowance,
     EvictionUnit,
@@ -96,7 +96,7 @@ class _Quota:
         self.by_task: dict[Allowance, int] = {}  # the same of tasks with minima
 
     def units(self, gangs: Sequence[Gang]) -> list[EvictionUnit]:
-        scale = HarmScale([gang.priority for gang in gangs], self._request.now)
+        scale = HarmScale([rank(gang) for gang in gangs], self._request.now)
         self._context.state.snapshot.meter.spend(len(gangs))
         return [
             unit
@@ -158,7 +158,7 @@ class _Quota:
             for short, resource, _ in self._lacking
         )
         urgency = sum(surplus_members.urgencies(gang, pods))
-        harm = scale.of(gang.priority, pods, breaks=whole, urgency=urgency)
+        harm = scale.of(rank(gang), pods, breaks=whole, urgency=urgency)
         self._pods.append(pods)
         return EvictionUnit(number, whole, harm, {0: frees}, len(self._pods) - 1)
 

@@ -189,7 +189,7 @@ class RowBounds:
         of_gang = np.zeros((len(here), PARTS), dtype=np.int64)
         for part in range(2, PARTS - 1):
             np.add.at(of_gang[:, part], slot, of_pod[:, part])
-        priority = table.by_slot.priority[here]
+        priority = table.by_slot.rank[here]
         of_gang[:, 0], of_gang[:, 1] = priority, BREAKS
         mine = place[entries.slot[may_go]]
         pair = mine * (2**24) + entries.row[may_go]
@@ -319,7 +319,7 @@ def at_most(table: VictimTable, victims: Sequence[Pod], bound: Bound, now: float
     for pod in victims:
         slot, entry = table.entry_of(pod)
         by_slot.setdefault(slot, []).append(entry)
-    priority, surplus = table.by_slot.priority, table.by_slot.surplus
+    priority, surplus = table.by_slot.rank, table.by_slot.surplus
     highest = max(int(priority[slot]) for slot in by_slot)
     ranked, lower = np.zeros(PARTS), np.zeros(PARTS)
     for slot, chosen in by_slot.items():

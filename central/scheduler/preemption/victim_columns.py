@@ -88,7 +88,7 @@ class GangSlots:
 
     # surplus: members above its minimum, of those that are not leaving. has_rules: 1 if it, its pods or its tasks say who
     # of it may leave. group: of gangs that are equal to the rules of who may evict whom. first, end: its entries.
-    priority, surplus, has_rules, group, first, end = map(_Ints, range(6))
+    rank, surplus, has_rules, group, first, end = map(_Ints, range(6))
 
     def __init__(self) -> None:
         self.used = 0

@@ -115,7 +115,7 @@ class VictimGangs:
         self.gang_of: Ints = number[members.gang[members.near]]  # by candidate
         self.surplus: Ints = surplus[has]
         self.kept_whole: Bools = kept[has]
-        self.priority: Ints = self._table.by_slot.priority[self._slots[has]]
+        self.priority: Ints = self._table.by_slot.rank[self._slots[has]]
         self.pods = self._entries.pods_of(self.entries)
         self.scale = harm.HarmScale(np.unique(self.priority).tolist(), self._now)
 

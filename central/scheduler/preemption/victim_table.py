@@ -211,7 +211,7 @@ class VictimTable:
                 ],
                 [self.classes[n] for n in self.entries.podclass[slice(*self._range(slot))]],
                 self.entries.pods[slice(*self._range(slot))],
-                int(self.by_slot.priority[slot]),
+                int(self.by_slot.rank[slot]),
                 int(self.by_slot.surplus[slot]),
                 int(self.by_slot.has_rules[slot]),
                 victim_group(gang),
@@ -329,7 +329,7 @@ def _holding(gang: Gang) -> list[Pod]:
 
 
 def _gang_ints(gang: Gang, holding: list[Pod]) -> tuple[int, int, int]:
-    """Priority, surplus, and whether what evictable.py and surplus_members.py read of it differs from most gangs: they
+    """Rank, surplus, and whether what evictable.py and surplus_members.py read of it differs from most gangs: they
     need only be asked about these."""
     counts, group = gang.counts, gang.object
     surplus = 0
@@ -339,7 +339,7 @@ def _gang_ints(gang: Gang, holding: list[Pod]) -> tuple[int, int, int]:
     has_rules = counts.never_evicted or counts.cooldown_s > 0 or bool(gang.task_min)
     if group is not None and group.preemptable is not None:
         has_rules = True
-    return gang.priority, surplus, has_rules
+    return harm.rank(gang), surplus, has_rules
 
 
 def victim_group(gang: Gang) -> tuple[object, ...]:

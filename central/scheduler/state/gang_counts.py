@@ -33,6 +33,7 @@ class GangCounts:
     never_evicted: bool = False  # a member says that it is not preemptable
     cooldown_s: float = 0.0  # the longest of all members
     suspension_s: float | None = None  # ... and the highest; None: one can't be suspended
+    tied: bool = False  # a member's replacement runs on the same node or nowhere
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -88,6 +89,7 @@ class GangCounts:
             can,
             cooldowns,
             suspensions,
+            tied,
         ) = zip(*settings, strict=True)
         self.priority, self.created = max(priorities), min(created)
         self.least_priority = min(priorities)
@@ -100,6 +102,7 @@ class GangCounts:
         self.tier = min((tier for tier in tiers if tier is not None), default=None)
         self.queue, self.never_evicted = max(queues), False in can
         self.cooldown_s = max(cooldowns)
+        self.tied = True in tied
         known = [cost_s for cost_s in suspensions if cost_s is not None]
         self.suspension_s = max(known) if len(known) == len(suspensions) else None
 
@@ -126,9 +129,9 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
-# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension.
+# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension, tied.
 _Settings = tuple[
-    float, float, int | None, str, str, str, int | None, str, bool | None, float, float | None
+    float, float, int | None, str, str, str, int | None, str, bool | None, float, float | None, bool
 ]
 _settings: Callable[[PodSeen], _Settings] = attrgetter(
     "priority",
@@ -142,5 +145,6 @@ _settings: Callable[[PodSeen], _Settings] = attrgetter(
     "preemptable",
     "cooldown_s",
     "suspension_s",
+    "tied",
 )
 _rank = attrgetter("seen.order")

@@ -185,6 +185,18 @@ IDENTITY: list[Row] = [
         controller("ReplicaSet", "web"),
         {"owner": "o", "owner_name": "replicaset/web"},
     ),
+    (
+        "metadata/ownerReferences",
+        controller("DaemonSet", "web"),
+        {"owner": "o", "owner_name": "daemonset/web", "tied": True},
+    ),
+    ("metadata/ownerReferences", controller("DaemonSet", "web", controller=False), {}),
+    ("metadata/annotations", {"kubernetes.io/config.mirror": "1"}, {"tied": True}),
+    (
+        "spec/nodeSelector",
+        {"kubernetes.io/hostname": "n"},
+        {**spec(node_selector=(("kubernetes.io/hostname", "n"),)), "tied": True},
+    ),
 ]  # fmt: skip
 LIFE: list[Row] = [
     ("spec/nodeName", "n1", {"node": "n1"}),
