@@ -55,7 +55,8 @@ VOLUME_RETRY_FOR_S = 180.0  # while volumes are provisioned
 BACKOFF_S = (0.1, 2.0)  # first, longest
 SETTLING_S = 5.0  # longest time between two reads of a pod whose binding has an unknown outcome
 BUGS_MOST = 3  # reads of a pod that raise; then its binding counts as failed
-RELEASES_MOST = 12  # further attempts to release the device claims of a pod that was not bound
+RELEASES_MOST = 4  # attempts to release the device claims of a pod that was not bound
+RELEASE_AGAIN_S = 1.0
 NOT_SENT = "not sent: this replica does not hold the lease"
 # Of annotations of pods, apart from all others: they are of use, and nothing may wait for them.
 ANNOTATION_WORKERS = 2
@@ -220,21 +221,23 @@ class DecisionExecutor:
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
             level = logging.INFO if fact.why == objects_writer.GONE else logging.WARNING
             log.log(level, "%s: %s", _describe(ticket.decision), fact.why)
-        if isinstance(ticket.decision, Bind) and isinstance(fact, BindFailed):
-            self._release_devices(ticket.decision)
-        self.tickets.answer(ticket, fact)
+        self._deliver(ticket, fact, RELEASES_MOST)
 
-    def _release_devices(self, bind: Bind, tries: int = RELEASES_MOST) -> None:
-        """Takes back what was written to the claims of a pod that was not bound."""
-        if not bind.device_claims or not self._may_act():
-            return
-        try:
-            self._device_claim_writer.release(bind)
-        except (Retry, Refused) as error:
-            log.warning("could not release the device claims of pod %s: %s", bind.name, error)
-            if tries:
-                again = partial(self._release_devices, bind, tries - 1)
-                self._pod_pool.put_later(again, SETTLING_S)
+    def _deliver(self, ticket: Ticket, fact: OutcomeFact, releases: int) -> None:
+        """Takes back what was written to the device claims of a pod that was not bound before its outcome is told, so that
+        no later binding of the pod relies on it. releases: attempts that are left."""
+        bind = ticket.decision
+        if isinstance(bind, Bind) and isinstance(fact, BindFailed) and bind.device_claims:
+            try:
+                if self._may_act():
+                    self._device_claim_writer.release(bind)
+            except Exception as error:  # noqa: BLE001  a bug there must not keep the outcome
+                log.warning("could not release the device claims of pod %s: %s", bind.name, error)
+                if releases > 1:
+                    again = partial(self._deliver, ticket, fact, releases - 1)
+                    self._pod_pool.put_later(again, RELEASE_AGAIN_S)
+                    return
+        self.tickets.answer(ticket, fact)
 
 
 def _describe(decision: ApiDecision) -> str:

@@ -194,6 +194,25 @@ def test_devices_are_released_when_the_binding_fails(connected: Connected) -> No
     assert found == BindFailed("u", "n1", "denied by a webhook")
 
 
+@pytest.mark.parametrize("conflicts", [1, 9])
+def test_the_outcome_is_told_after_the_release(connected: Connected, conflicts: int) -> None:
+    """A later binding of the pod could else rely on an allocation that is about to be taken back."""
+    there = ClaimServer()
+
+    def answer(call: Call) -> Answer:
+        if call.path.endswith("/binding"):
+            there.conflicts = conflicts
+            return failure(403, "denied by a webhook")
+        return there.answer(call)
+
+    with Scripted(answer) as server:
+        found = outcome(connected(server.url))
+        attempts = len([call for call in server.of("PATCH") if "allocation" in str(call.body)])
+    assert found == BindFailed("u", "n1", "denied by a webhook")
+    assert (there.status == {}) == (conflicts == 1), "after four attempts it is told anyway"
+    assert attempts == (3 if conflicts == 1 else 5)
+
+
 def test_a_claim_with_other_users_stays_allocated(connected: Connected) -> None:
     there = ClaimServer(allocation=allocation("gpu-0"), reservedFor=[OTHERS])
     there.bound = failure(403, "denied by a webhook")
