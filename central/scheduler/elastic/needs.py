@@ -235,7 +235,7 @@ class _Counts:
             self.found.givers |= {need.gang.key: givers for need in needs[free:fits] if givers}
         served = [need.gang for need in needs[:fits]]
         if fits > free and isinstance(served[0], OtherPod):
-            rows, amounts, _, _ = taken_capacity(draft, before)
+            rows, amounts, *_ = taken_capacity(draft, before)
             self.found.kept_for_others.append((served, (rows, amounts)))
         self.found.unserved += [need.gang for need in needs[fits:]]
 

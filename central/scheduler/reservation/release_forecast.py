@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import UNLIMITED, Ints
+from central.model.device_claims import DeviceId
 from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits, nics
@@ -233,6 +234,7 @@ class TakenCapacity(NamedTuple):
     need: Ints  # by row and column
     masks: list[int]  # GPUs by row
     volumes: frozenset[str]
+    devices: frozenset[DeviceId] = frozenset()
 
     def on_any_gpus(self) -> "TakenCapacity":
         """The same, where the GPUs of a row need not be these."""
@@ -245,13 +247,14 @@ class DraftMark(NamedTuple):
     assignments: int
     masks: list[int]  # of free GPUs, by row
     volumes: frozenset[str]  # that are assigned already
+    devices: frozenset[DeviceId]  # of claims, the same
 
     @classmethod
     def of(cls, draft: Draft) -> "DraftMark":
         snapshot = draft.snapshot
         masks = list(snapshot.columns.gpus.free_mask)
         volumes = frozenset(snapshot.pod_counts.volumes.assigned())
-        return cls(len(draft.assignments), masks, volumes)
+        return cls(len(draft.assignments), masks, volumes, snapshot.pod_counts.devices.taken())
 
 
 def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
@@ -271,7 +274,8 @@ def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
         np.add.at(need, at, np.outer(counts, view.amounts))
     gpus = [masks[row] & ~snapshot.columns.gpus.free_mask[row] for row in rows]
     volumes = frozenset(snapshot.pod_counts.volumes.assigned()) - since.volumes
-    return TakenCapacity(np.array(rows, dtype=np.int64), need, gpus, volumes)
+    devices = snapshot.pod_counts.devices.taken() - since.devices
+    return TakenCapacity(np.array(rows, dtype=np.int64), need, gpus, volumes, devices)
 
 
 def fits_when_empty(snapshot: Snapshot, request: PlacementRequest, excluded: Ints) -> bool:

@@ -167,3 +167,17 @@ def test_a_bad_template_is_named(simulate: Simulate) -> None:
     assert (
         "spec.spec: spec.devices.requests[gpu]: needs exactly or firstAvailable" in simulate.errors
     )
+
+
+def test_a_gang_that_waits_for_devices_is_not_starved_by_small_ones(simulate: Simulate) -> None:
+    """Each second a pod of one device comes, and runs ten: the gang needs all four at once."""
+    first, *members = gang("g", 4, 0, runs="5s")
+    small = [claiming(pod(f"p{i}", at=f"{i}s", runs="10s"), "one") for i in range(60)]
+    late = [claiming(member, "one") for member in members]
+    for each in (first, *late):
+        each["metadata"]["annotations"]["lockstep.dev/arrives-at"] = "5s"
+    found = simulate(
+        node("a", 0), devices("a", 4), device_class(), template("one", asks()), *small, first, *late
+    )
+    at = {each["pod"]: each["at_s"] for each in found["placements"]}
+    assert {at[f"g-{rank}"] for rank in range(4)} == {21.0}
