@@ -45,7 +45,7 @@ class DeviceClaimController:
         entries, made = [], list[Fact]()
         for entry in seen.device_claims:
             spec = self._templates.get((seen.namespace, entry.template)) if entry.template else None
-            if spec is None:
+            if spec is None or (seen.namespace, entry.claim) in self._claims:
                 entries.append(entry)
                 continue
             name = f"{seen.name}-{entry.name}"

@@ -18,7 +18,7 @@ from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.gang_rules import GangRule
 from central.model import native_podgroup
-from central.model.device_claims import ClaimKey, DeviceClaimSpec
+from central.model.device_claims import ClaimKey, DeviceClaimSeen, DeviceClaimSpec
 from central.model.facts import (
     BatchFact,
     CronSeen,
@@ -103,6 +103,7 @@ class _ScenarioBuilder:
         self._unread: Counter[scenario_kinds.GroupKind] = Counter()
         self._rigid: dict[str, None] = {}  # objects whose size does not change here
         self._foreign_pods = 0
+        self._uids: dict[str, str] = {}  # of pods, by those in the manifests
         self._jobs: set[tuple[str, str]] = set()
         self._found = Scenario(reader=reader)
         self._priorities = self._found.priorities
@@ -118,6 +119,9 @@ class _ScenarioBuilder:
         self._objects = list(self._without_deployments())
         for order, found in enumerate([*self._namespaces(), *self._objects]):
             self._add(order, found)
+        self._found.arrivals = [
+            (at, self._of_these_pods(fact)) for at, fact in self._found.arrivals
+        ]
         self._warn()
         return self._found
 
@@ -194,6 +198,13 @@ class _ScenarioBuilder:
             if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
+    def _of_these_pods(self, fact: Fact) -> Fact:
+        """The fact; a device claim of a cluster's dump names its pods by the uids that they have here."""
+        if not isinstance(fact, DeviceClaimSeen):
+            return fact
+        users = tuple(self._uids.get(uid, uid) for uid in fact.reserved)
+        return replace(fact, reserved=users, pod=self._uids.get(fact.pod, fact.pod))
+
     def _add_claim_template(self, found: ManifestObject) -> None:
         try:
             spec = device_claim_decoder.claim_spec(found.part("spec").get("spec") or {})
@@ -206,6 +217,8 @@ class _ScenarioBuilder:
         meta = found.meta
         own = meta.get("uid")
         meta["uid"] = f"{found.kind[1]}/{found.namespace}/{found.name}"
+        if found.kind == scenario_kinds.POD and own:
+            self._uids[str(own)] = meta["uid"]
         meta.pop("creationTimestamp", None)
         meta.pop("deletionTimestamp", None)
         if found.namespace:

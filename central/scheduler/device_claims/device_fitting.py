@@ -23,6 +23,7 @@ from central.model.device_claims import (
     DeviceTaint,
 )
 from central.model.facts import DeviceClassSeen
+from central.model.limits import CLAIM_DEVICES
 from central.scheduler.device_claims.device_pools import PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
 
@@ -279,6 +280,8 @@ class _Ways:
         blocked = any(each.tainted >> bit & 1 for each in self._kinds)
         every = tuple((kind, self._devices.there[kind]) for kind in usable)
         if not every or blocked or any(self._free[kind] < count for kind, count in every):
+            return
+        if sum(count for _, count in every) > CLAIM_DEVICES:
             return
         marks = [self._add(request.name, kind, count) for kind, count in every]
         if all(mark is not None for mark in marks):

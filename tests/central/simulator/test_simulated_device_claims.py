@@ -181,3 +181,22 @@ def test_a_gang_that_waits_for_devices_is_not_starved_by_small_ones(simulate: Si
     )
     at = {each["pod"]: each["at_s"] for each in found["placements"]}
     assert {at[f"g-{rank}"] for rank in range(4)} == {21.0}
+
+
+def test_a_dump_of_a_cluster_with_running_pods(simulate: Simulate) -> None:
+    """Their claims were made and allocated by another scheduler, and are deallocated when they end."""
+    result = {"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}
+    made = resource_claim(
+        "runs-x7",
+        asks(),
+        allocation={"devices": {"results": [result]}},
+        reservedFor=[{"resource": "pods", "name": "runs", "uid": "real"}],
+    )
+    made["metadata"]["ownerReferences"] = [{"kind": "Pod", "controller": True, "uid": "real"}]
+    running = claiming(pod("runs", on="a", runs="20s"), "one")
+    running["metadata"]["uid"] = "real"
+    running["status"] = {"resourceClaimStatuses": [{"name": "one", "resourceClaimName": "runs-x7"}]}
+    late = claiming(pod("late", at="1s"), "one")
+    objects = (node("a", 0), devices("a", 1), device_class(), template("one", asks()))
+    found = simulate(*objects, made, running, late)
+    assert {each["pod"]: each["at_s"] for each in found["placements"]} == {"late": 20.0}
