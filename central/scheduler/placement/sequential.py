@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from central.model import limits
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
@@ -226,15 +227,27 @@ def gpu_masks(
 
 
 def _orders(snapshot: Snapshot, groups: PodCounts) -> list[list[int]]:
-    """The orders of classes to try: most GPUs first, then largest volumes first."""
+    """The orders of classes to try: most GPUs first; most devices of claims, then largest volumes first."""
     gpus = [snapshot.view(spec).gpus for spec, _ in groups]
     sizes = [
         max((want.size for want, _ in spec.volumes.wants), default=0) if spec.volumes else 0
         for spec, _ in groups
     ]
     widest = gpu_shares.widest_first([snapshot.view(spec) for spec, _ in groups])
-    largest = sorted(range(len(groups)), key=lambda i: (-sizes[i], -gpus[i], i))
+    devices = [_hardness(spec) for spec, _ in groups]
+    order = sorted(range(len(groups)), key=lambda i: (-sizes[i], -gpus[i], i))
+    largest = sorted(order, key=devices.__getitem__, reverse=True)
     return [widest] if widest == largest else [widest, largest]
+
+
+def _hardness(spec: PodSpec) -> tuple[int, bool]:
+    """Returns how hard the pod's device claims are to satisfy: their devices, and whether these must agree."""
+    needs = spec.devices
+    if needs is None:
+        return 0, False
+    claims = [*needs.own, *(claim for _, claim in needs.shared)]
+    counts = (each[0].count or limits.CLAIM_DEVICES for claim in claims for each in claim.requests)
+    return sum(counts), any(claim.constraints for claim in claims)
 
 
 def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, within: int) -> int:
