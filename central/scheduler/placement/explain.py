@@ -339,13 +339,18 @@ def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
     other gangs."""
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
-    free, owners = snapshot.gpus_with_reserved(), []
-    left = free - snapshot.columns.gpus.count
-    for each in snapshot.reserved_gpus.values():  # what two reserve is counted for the first
-        taken = np.clip(each.taken, 0, left[each.rows])
-        left[each.rows] -= taken
-        if taken[counted[each.rows]].any():
-            owners.append(each.name)
+    free = snapshot.gpus_with_reserved()
+    left, reserved_gpus = free - snapshot.columns.gpus.count, snapshot.reserved_gpus.values()
+    holders = set[str]()
+    for taken_before in (False, True):  # what two reserve is counted for the first
+        for each in reserved_gpus:
+            certain = [mask.bit_count() for mask in each.masks]
+            most_there = np.maximum(each.taken if taken_before else each.free, certain)
+            gone = np.clip(most_there, 0, left[each.rows])
+            left[each.rows] -= gone
+            if gone[counted[each.rows]].any():
+                holders.add(each.name)
+    owners = [each.name for each in reserved_gpus if each.name in holders]
     here, most = int(free[rows].sum()), int(free[rows].max())
     reserved = here - int(snapshot.columns.gpus.count[rows].sum())
     total = int(snapshot.columns.allocatable[rows, 0].sum())

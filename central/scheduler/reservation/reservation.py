@@ -252,8 +252,9 @@ class Reservation:
         self, snapshot: Snapshot, masks: list[int], shares: list[tuple[int, int, int]]
     ) -> "Withheld":
         """Notes what is out of the snapshot now, for reasons and give_back()."""
-        name, gpus = self.gang.qualified_name, self.taken[:, GPU_COLUMN]
-        snapshot.reserved_gpus[self.gang.key] = ReservedGpus(name, self.place.rows, gpus, masks)
+        gpus = self.taken[:, GPU_COLUMN], self.withheld[:, GPU_COLUMN]
+        name, rows = self.gang.qualified_name, self.place.rows
+        snapshot.reserved_gpus[self.gang.key] = ReservedGpus(name, rows, *gpus, masks)
         return Withheld(masks, shares, bool(self.withheld.any()), name)
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:

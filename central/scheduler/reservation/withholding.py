@@ -68,7 +68,8 @@ class WithheldCapacity:
         if amounts.any():
             self._lent, none = (rows, amounts), [0] * len(rows)
             columns.shift(rows, amounts, none, free=True)
-            reserved[_LENT] = ReservedGpus("", rows, -amounts[:, GPU_COLUMN], none)
+            gpus = amounts[:, GPU_COLUMN]
+            reserved[_LENT] = ReservedGpus("", rows, -gpus, 0 * gpus, none)
 
     def _count(self, reservations: Sequence[Reservation], sign: int) -> None:
         """Adds what the claims of these take, or takes it off."""

@@ -36,6 +36,7 @@ class ReservedGpus(NamedTuple):
     name: str  # of the gang
     rows: Ints
     taken: Ints  # by row, out of the snapshot; less than 0: put back
+    free: Ints  # of these, those that were free when the reservation was updated
     masks: Sequence[int]  # out of the free masks
 
 

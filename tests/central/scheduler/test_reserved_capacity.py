@@ -158,7 +158,10 @@ def test_a_gang_grows_by_one_claim_at_a_time(limit: int) -> None:
 def test_what_is_bound_in_a_pass_counts_for_the_start_of_a_reservation_in_it() -> None:
     """The first head has run times counted before anything is bound; the second one waits for what was bound since."""
     nodes = factories.node("big"), factories.node("small", gpus=4)
-    world = World(*nodes, *(QueueSeen(name, priority=9 - i) for i, name in enumerate("abc")))
+    world = World(
+        *nodes,
+        *(QueueSeen(name, priority=9 - i, strict_priority=9 - i) for i, name in enumerate("abc")),
+    )
     rock = factories.pod(
         "rock", 8, node="big", phase="Running", queue="a", runs_for_s=500.0, started=0.0
     )

@@ -105,16 +105,11 @@ class Tree:
         base = [max(g, min(o, d)) for g, o, d in zip(low, deserved, demands, strict=True)]
         if sum(base) >= total:
             return _pour(total, list(zip(deserved, low, base, [0] * len(teams), strict=True)))
-        shares = [Fraction(part) for part in base]
-        for priority in sorted({team.priority for team in teams}, reverse=True):
-            peers = [i for i, team in enumerate(teams) if team.priority == priority]
-            water = total - sum(shares) + sum(base[i] for i in peers)
-            vessels = [
-                (teams[i].weight, base[i], demands[i], min(deserved[i], demands[i])) for i in peers
-            ]
-            for i, share in zip(peers, _pour(water, vessels), strict=True):
-                shares[i] = share
-        return shares
+        vessels = [
+            (team.weight, least, demand, min(own, demand))
+            for team, least, demand, own in zip(teams, base, demands, deserved, strict=True)
+        ]
+        return _pour(total, vessels)
 
 
 def _pour(total: Fraction | int, vessels: Sequence[tuple[int, int, int, int]]) -> list[Fraction]:

@@ -106,7 +106,7 @@ def test_who_is_leaving_anyway_makes_room_and_nobody_else_goes() -> None:
     leaving = factories.pod("going-0", 8, "going", node=pod.node, phase="Running", deleting=True)
     world.step(1.0, leaving, *job("urgent", 1, created=1.0, priority=3))
     assert not world.evicted
-    assert "expected in less than a minute when going ends" in world.told["urgent"]
+    assert "waiting for pods to terminate" in world.told["urgent"]
 
 
 def test_a_budget_that_refuses_sends_the_claimant_to_others() -> None:

@@ -15,7 +15,7 @@ def evicted_for_cpu(quota: Mapping[str, object], *share_by_weight: str) -> list[
     """Queue a uses all of 8 CPUs, when b requests two of them. quota: of queue b."""
     node = factories.node("n", gpus=0, cpu=8_000)
     facts: list[Fact] = [node, queue("a"), queue("b", **quota)]
-    world = World(*facts, share_by_weight=share_by_weight)
+    world = World(*facts, share_by_weight=share_by_weight)  # type: ignore[arg-type]  # of other settings
     world.step(1.0, *(factories.pod(f"a-{n}", 0, cpu=2_000, queue="a") for n in range(4)))
     world.step(2.0, factories.pod("b", 0, cpu=2_000, queue="b", created=2.0))
     assert world.evicted or "no victims: queue" not in world.told["b"]

@@ -202,7 +202,7 @@ def test_a_head_that_moves_to_another_queue_reserves_nothing_beside_its_head() -
     two = job("two", 1, created=2.0, queue="q")
     world.step(2.0, *two)
     assert len(world.cluster.reservations) == 2
-    world.step(3.0, replace(two[0], queue="p"))
+    world.step(3.0, replace(two[0], queue="p"))  # type: ignore[arg-type]  # a PodGroup
     assert [kept.gang.name for kept in world.cluster.reservations.values()] == ["one"]
     world.step(4.0, QueueGone("p"), QueueGone("q"))
     assert not world.cluster.reservations
