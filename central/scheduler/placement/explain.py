@@ -344,9 +344,8 @@ def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
     holders = set[str]()
     for taken_before in (False, True):  # what two reserve is counted for the first
         for each in reserved_gpus:
-            certain = [mask.bit_count() for mask in each.masks]
-            most_there = np.maximum(each.taken if taken_before else each.free, certain)
-            gone = np.clip(most_there, 0, left[each.rows])
+            amounts = each.taken if taken_before else each.free
+            gone = np.clip(amounts, 0, left[each.rows])
             left[each.rows] -= gone
             if gone[counted[each.rows]].any():
                 holders.add(each.name)

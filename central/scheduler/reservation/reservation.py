@@ -245,16 +245,22 @@ class Reservation:
         ]
         for row, gpu, part in shares:  # the GPU is to be whole once its last pod is gone
             gpu_shares.change(gpus, row, gpu, -part)
+        before = gpus.count[rows]
         snapshot.columns.shift(rows, self.taken, masks, free=False)
-        return self.note_withheld(snapshot, masks, shares)
+        return self.note_withheld(snapshot, masks, shares, before - gpus.count[rows])
 
     def note_withheld(
-        self, snapshot: Snapshot, masks: list[int], shares: list[tuple[int, int, int]]
+        self,
+        snapshot: Snapshot,
+        masks: list[int],
+        shares: list[tuple[int, int, int]],
+        gone: Ints | None = None,
     ) -> "Withheld":
-        """Notes what is out of the snapshot now, for reasons and give_back()."""
-        gpus = self.taken[:, GPU_COLUMN], self.withheld[:, GPU_COLUMN]
-        name, rows = self.gang.qualified_name, self.place.rows
-        snapshot.reserved_gpus[self.gang.key] = ReservedGpus(name, rows, *gpus, masks)
+        """Notes what is out of the snapshot now, for reasons and give_back(). gone: free GPUs by row that went with it."""
+        free = self.withheld[:, GPU_COLUMN] if gone is None else gone
+        name, gpus = self.gang.qualified_name, self.taken[:, GPU_COLUMN]
+        found = ReservedGpus(name, self.place.rows, gpus, free, masks)
+        snapshot.reserved_gpus[self.gang.key] = found
         return Withheld(masks, shares, bool(self.withheld.any()), name)
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
