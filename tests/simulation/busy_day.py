@@ -345,7 +345,8 @@ class Day:
         if pod is None:
             return [EvictDone(evict.pod, "", evict.trial)]
         self.seen["asked" if evict.trial else "evicted"] += 1
-        if pod.gang in self.budgets and pod.phase == "Running" and not self._allowed(pod.gang):
+        kept = pod.gang in self.budgets and pod.phase == "Running" and not evict.beyond_budgets
+        if kept and not self._allowed(pod.gang):
             self.seen["budget refused"] += 1
             return [EvictDone(evict.pod, "a PodDisruptionBudget forbids the eviction", evict.trial)]
         if evict.trial:

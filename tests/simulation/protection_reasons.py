@@ -124,15 +124,18 @@ def _rules(
     queue = scheduler.queues.by_name.get(other.queue)
     set_by = [each.seen.min_runtime_s for each in (queue.path if queue is not None else ())]
     least_s = next((each for each in set_by if each is not None), policy.min_runtime_s)
-    least_s = max([least_s, *(pod.seen.cooldown_s for pod in other.members.values())])
+    # Marks of pods and budgets protect nothing that a queue has above its share from another queue.
+    own = not scheduler.queues.enabled or other.queue == gang.queue
+    if own:
+        least_s = max([least_s, *(pod.seen.cooldown_s for pod in other.members.values())])
     times = [pod.seen.started if pod.seen.started is not None else pod.since for pod in staying]
     began = min((time for time in times if time is not None), default=now)
-    if any(map(fixed, staying)):
+    if own and any(map(fixed, staying)):
         counts["preemptable"] = sum(map(fixed, pods)) if surplus else len(pods)
     elif least_s and now < began + least_s:
         counts["young"] = max(0, len(pods) - surplus)
     budgets = scheduler.budgets
-    if budgets.seen and counts.total() < len(pods):
+    if own and budgets.seen and counts.total() < len(pods):
         left = _left(scheduler)
         units = [[pod] for pod in pods] if surplus else [staying]
         kept = 0

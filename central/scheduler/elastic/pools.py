@@ -111,6 +111,7 @@ def count_seats(
             if reservation not in coming and not any(gang.key == key for gang in pool.gangs)
         ]
     )
+    withheld.lend_what_victims_use()
     members = _members(pool)
     if coming:
         members = list(dict.fromkeys((*members, *_leaving_for(context, coming))))

@@ -141,7 +141,8 @@ class _ProtectionRules:
         ):
             return Counter({OTHER_NAMESPACES: pods})
         found: Counter[str] = Counter()
-        own = other.queue == claimant.queue  # to other queues marks and budgets do not matter
+        # To other queues marks and budgets do not matter.
+        own = not context.queues.enabled or other.queue == claimant.queue
         why = self._min_runtimes.why_whole(other, context.state.now, marks_hold=own)
         if why == evictable.NOT_PREEMPTABLE and surplus:
             found[why] = sum(not evictable.may_leave(other, pod) for pod in self._counted(other))

@@ -41,7 +41,7 @@ def plan(
     if account is None or context.queues.by_name[account.queue].error:
         return None
     found = _plan_among_queues(context, request, lacks)
-    if found is not None or request.growth or request.ignore_budgets:
+    if found is not None or request.ignore_budgets:
         return found
     if not (context.budgets.seen or context.candidates.table.refresh().by_slot.has_rules.any()):
         return None

@@ -73,13 +73,16 @@ class Claim:
         own_less_urgent: Sums,
         *,
         growth: bool = False,
+        of_surplus: bool = False,
     ) -> None:
         """need: the requests of the pods that are to start. own_less_urgent: what gangs of the claimant's queue use
-        that it may evict by priority. growth: above the gang's minimum."""
+        that it may evict by priority. growth: above the gang's minimum. of_surplus: of elastic gangs, which is shared by
+        weight whatever the resource."""
         assert claimant.account is not None
         self._queues = queues
         self.queue = queues.by_name[claimant.account.queue]
-        self._need = {name: amount for name, amount in need.items() if queues.is_claimed(name)}
+        counts = queues.is_shared if of_surplus else queues.is_claimed
+        self._need = {name: amount for name, amount in need.items() if counts(name)}
         self._own_less_urgent = own_less_urgent
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
@@ -453,8 +456,7 @@ def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority:
     claim = queues.cache.get(key)
     if claim is None:
         pods = claimant.counts.waiting[: max(1, claimant.missing())]
-        claim = queues.cache[key] = Claim(
-            queues, claimant, queues.currency.counted(sums_of(pods)), {}
-        )
+        need = queues.currency.counted(sums_of(pods))
+        claim = queues.cache[key] = Claim(queues, claimant, need, {}, of_surplus=True)
     loss = Loss(victim, theirs, queues.staying(victim), by_priority)
     return not any(claim.judge([loss]))

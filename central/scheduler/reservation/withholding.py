@@ -64,12 +64,22 @@ class WithheldCapacity:
         rows, need = own.place.rows, own.place.need
         free = columns.free[rows, : need.shape[1]]
         there = free + self._claimed[rows, : need.shape[1]]
-        amounts = np.maximum(np.minimum(there, need) - free, 0)
-        if amounts.any():
-            self._lent, none = (rows, amounts), [0] * len(rows)
-            columns.shift(rows, amounts, none, free=True)
-            gpus = amounts[:, GPU_COLUMN]
-            reserved[_LENT] = ReservedGpus("", rows, -gpus, 0 * gpus, none)
+        self._put_back(rows, np.maximum(np.minimum(there, need) - free, 0))
+
+    def lend_what_victims_use(self) -> None:
+        """Puts back what claims withhold beyond what is free, until set() is called: their victims will free it."""
+        if self._lent is None and self._claimed.size:
+            over = np.minimum(np.maximum(-self._snapshot.columns.free, 0), self._claimed)
+            rows = np.flatnonzero(over.any(axis=1))
+            self._put_back(rows, over[rows])
+
+    def _put_back(self, rows: Ints, amounts: Ints) -> None:
+        if not amounts.any():
+            return
+        self._lent, none = (rows, amounts), [0] * len(rows)
+        self._snapshot.columns.shift(rows, amounts, none, free=True)
+        gpus = amounts[:, GPU_COLUMN]
+        self._snapshot.reserved_gpus[_LENT] = ReservedGpus("", rows, -gpus, 0 * gpus, none)
 
     def _count(self, reservations: Sequence[Reservation], sign: int) -> None:
         """Adds what the claims of these take, or takes it off."""

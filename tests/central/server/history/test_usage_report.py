@@ -199,7 +199,7 @@ def test_running_pods_count_from_their_start_where_the_history_is_new(tmp_path: 
     running = pod("one", 8, node="n0", phase="Running", started=T0 - HOUR)
     schedule_once(made.scheduler, [factories.node("n0"), factories.report("n0"), running], T0)
     made.look()
-    assert made.hours(since=T0 - 2 * HOUR, until=T0) == {("default",): (8.0, 0, 0)}
+    assert made.hours(since=T0 - 2 * HOUR, until=T0) == {("a",): (8.0, 0, 0)}
 
 
 def test_the_model_is_learnt_from_a_later_report(tmp_path: Path) -> None:
