@@ -1,8 +1,10 @@
 """Sums of resources by name, and the names of queues that exist without an object."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from central.model.facts import PodSpec
+if TYPE_CHECKING:  # commands that list jobs import this module, and the facts would bring numpy
+    from central.model.facts import PodSpec
 
 Sums = dict[str, int]  # by resource, without zeroes
 
@@ -15,7 +17,7 @@ GPU_EQUIVALENTS = "gpu-equivalents"
 GPU_UNITS = 8400
 
 
-def requested(groups: Iterable[tuple[PodSpec, int]]) -> Sums:
+def requested(groups: Iterable[tuple["PodSpec", int]]) -> Sums:
     """Returns the sum of the requests of that many pods of these classes."""
     sums: Sums = {}
     for spec, count in groups:

@@ -78,7 +78,9 @@ def _apply(inside: Any, key: Any, how: str) -> None:
             inside.append(deepcopy(value))
         case "many times":
             size = len(json.dumps(value)) + 1
-            inside.extend([value] * (OBJECT_BYTES // size))
+            inside.extend(
+                [deepcopy(value)] * (OBJECT_BYTES // size)
+            )  # later changes are of the first
         case "moved":  # a value of another type, which is valid elsewhere in the same object
             others = [other for other in inside if other != key]
             if others:

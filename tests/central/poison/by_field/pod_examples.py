@@ -55,7 +55,10 @@ def _numbered_pod() -> Json:
         names.MEMBER_LEAVING: "1",
         names.MEMBER_LEAVE_BY: WHEN,
         "lockstep.dev/pod-restarts": "1",
+        "kubernetes.io/config.mirror": "0",
     }
+    raw["spec"]["terminationGracePeriodSeconds"] = 30
+    raw["spec"].setdefault("nodeSelector", {})["kubernetes.io/hostname"] = "n0"
     return raw
 
 
