@@ -51,9 +51,8 @@ class _StandingClaims:
         self.known: list[Reservation] = []  # all reservations
         self.by_gang: dict[GangKey, Reservation] = {}
         self.rows: list[Ints] = []
-        self.not_counted: list[
-            Ints
-        ] = []  # rows where amounts alone do not say what others may use beside the claim
+        # Rows where amounts alone do not say what others may use beside the claim.
+        self.not_counted: list[Ints] = []
 
     def add(self, more: Sequence[Reservation]) -> "_StandingClaims":
         self.known += more
@@ -248,7 +247,8 @@ class PassClaims:
         return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
 
     def _claims_beside(self, own: Reservation | None) -> _StandingClaims:
-        """Where thousands claim, each comes after all before it, and only its own is added."""
+        """Returns the claims of all other gangs. Each of thousands of claimants adds its own claim alone to what the one
+        before it has read."""
         every = list(self._held.by_key.values())
         if own is not None:
             return _StandingClaims().add([held for held in every if held is not own])

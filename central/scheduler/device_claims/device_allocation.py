@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from central.model import selectors as node_selectors
-from central.model.arrays import Ints
+from central.model.arrays import Ints, by_row
 from central.model.device_claims import (
     AllocatedDevice,
     DeviceClaimSpec,
@@ -329,12 +329,8 @@ class DeviceAllocation:
 
     def count(self, row: int | Ints, needs: DeviceNeeds, change: int | Ints) -> None:
         """Places that many more pods, or fewer, on the row; or on many different rows."""
-        if isinstance(row, np.ndarray):
-            counts = np.broadcast_to(np.asarray(change), row.shape)
-            for one, pods in zip(row.tolist(), counts.tolist(), strict=True):
-                self._count_row(one, needs, pods)
-        else:
-            self._count_row(int(row), needs, int(change))
+        for one, pods in by_row(row, change):
+            self._count_row(one, needs, pods)
 
     def _count_row(self, row: int, needs: DeviceNeeds, change: int) -> None:
         for claim in needs.held:

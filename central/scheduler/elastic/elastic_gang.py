@@ -149,7 +149,7 @@ class ElasticGang:
 
     @property
     def level(self) -> float:
-        """Its surplus, by which gangs are raised from the lowest; infinite if it can use no more."""
+        """The surplus by which gangs grow, the lowest first; infinite if this gang can use no more members."""
         size = len(self.placed)
         return self.surplus(size) if size < self.most_useful else inf
 

@@ -50,8 +50,8 @@ def _linear(least: int, most: int, step: int) -> SpeedCurve:
 
 @lru_cache(maxsize=1024)
 def _known(speeds: SpeedTable, useful: tuple[int, ...]) -> SpeedCurve:
-    """A speed that is declared as more than in proportion to the members counts as in proportion: no Job draws seats
-    by a claim that the others cannot make."""
+    """Counts a declared speed at most in proportion to the members, so that no Job draws seats by a claim that others
+    cannot make."""
     least = useful[0]
     each = speeds.fastest(least) / least
     return _curve(useful, tuple(min(speeds.fastest(size), each * size) for size in useful))

@@ -12,7 +12,8 @@ def within_seats(
     goals: Mapping[ElasticGang, int], ready: Sequence[ElasticGang], free: int, *, more_follows: bool
 ) -> dict[ElasticGang, int]:
     """Sizes of the gangs that are ready, for which there are seats now: free ones, and those of gangs above
-    their goals. Those with the least surplus grow first, each to its goal; only the last seats may be less, if no more follow."""
+    their goals. Gangs with the least surplus grow first, each to its goal; only the last one may get fewer seats, if no
+    more follow."""
     sizes = {gang: len(gang.placed) for gang in ready}
     donors = [gang for gang in ready if goals[gang] < sizes[gang]]
     left = free + sum(sizes[gang] - goals[gang] for gang in donors)

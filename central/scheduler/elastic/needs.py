@@ -421,7 +421,7 @@ class _Removal:
         chosen += members
 
     def _best(self, row: int) -> _Choice | None:
-        """On this row: the most pods for each member that leaves, of those with the most surplus."""
+        """Returns the members on this row that make room for the most pods each, from the gangs with the most surplus."""
         free, start = self._free[row], self._capacity(self._free[row])
         left: dict[int, int] = {}
         picked: list[Member] = []

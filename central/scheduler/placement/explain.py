@@ -268,15 +268,12 @@ def _short_of(
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
         details.append(f"short of volumes: enough for {enough}")
-    elif view.interpod is not None and view.spec.devices is not None:
-        enough = int(np.minimum(view.interpod.limits()[usable], count).sum())
-        details.append(
-            f"short of devices of claims: enough for {enough}"
-        ) if enough < count else None
     elif view.interpod is not None:
         limits = view.interpod.limits()[usable]
         enough = int(np.minimum(limits, count).sum())
-        if enough < count:
+        if enough < count and view.spec.devices is not None:
+            details.append(f"short of devices of claims: enough for {enough}")
+        elif enough < count:
             rule = ONE_PER_NODE if (limits <= 1).all() else SOME_PER_NODE
             details.append(f"{rule}: enough for {enough}")
     return details

@@ -55,7 +55,8 @@ class MinRuntimes:
         return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
 
     def of(self, gang: Gang, *, marks_hold: bool = True) -> float:
-        """Of the nearest queue that sets one, else of --min-runtime; at least its pods' cooldown-time, if that holds."""
+        """The least run time of the nearest queue that sets one, else --min-runtime; at least the cooldown-time of the
+        gang's pods, if that holds."""
         name = gang.queue
         if (least_s := self._by_queue.get(name)) is None:
             least_s = self._by_queue[name] = self._of_queue(name)

@@ -219,9 +219,9 @@ class Claim:
         )
 
     def furthest_above(self) -> list[list[Queue]]:
-        """The givers, in the order in which they give: lower strict priority first, then lower priority, then the one whose use is the
-        largest part of its share, level by level from the queue in common. Those that are equal in this stand together,
-        by name."""
+        """Sorts the givers into the order in which they give: lower strict priority first, then lower priority, then the
+        one whose use is the largest part of its share, level by level from the queue in common. Queues that are equal in
+        this stand together, by name."""
         ordered = sorted((self._standing(queue), queue.name) for queue in self.givers())
         by_name = self._queues.by_name
         return [

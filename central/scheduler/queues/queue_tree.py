@@ -2,7 +2,7 @@
 
 Sums change gang by gang, when a gang changes. An invalid queue disables itself and its descendants,
 with a reason; other queues are not affected. Without Queue objects nothing is counted, and all
-gangs are in one queue, but those that name a queue, which does not exist.
+gangs that name no queue are in one. A gang that names a queue then waits: the queue does not exist.
 
 Design: docs/design/queues.md
 """
@@ -67,11 +67,7 @@ class Queues:
         self._quarantine = quarantine if quarantine is not None else Quarantine()
         self.half_life_s = half_life_s  # of past usage; 0: it does not count
         self.currency = GpuCurrency(slice_fractions)
-        self.named_devices: frozenset[str] = frozenset()  # see is_shared()
         self._by_weight = by_weight
-        self._limited: frozenset[str] = (
-            frozenset()
-        )  # resources that a queue limits, deserves or has guaranteed
         self.now = 0.0
         self.fifo = FifoQueues()
         self.by_name: dict[str, Queue] = {}

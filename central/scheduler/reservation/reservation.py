@@ -118,7 +118,7 @@ class Reservation:
 
     @property
     def is_counted(self) -> bool:
-        """As is_counted() of its request, and any GPUs of the place will do."""
+        """Whether amounts say all that its pods take, and any GPUs of the place will do."""
         return not self.place.has_masks and is_counted(self.request)
 
     @property

@@ -28,9 +28,8 @@ class WithheldCapacity:
         self._order: list[Reservation] = []  # of these
         self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
-        self._claimed: Ints = np.zeros(
-            (0, 0), dtype=np.int64
-        )  # by row and column, what claims of these take
+        # By row and column, what claims of these take.
+        self._claimed: Ints = np.zeros((0, 0), dtype=np.int64)
         self._lent: tuple[Ints, Ints] | None = None  # rows and amounts, see _lend()
 
     def set(
@@ -39,8 +38,8 @@ class WithheldCapacity:
         volumes_only: Sequence[Reservation] = (),
         own: Reservation | None = None,
     ) -> None:
-        """own: of the gang that is tried; with a claim it may take its part of what has become free beside the other claims.
-        Withholds these reservations, and no others. Where reservations of certain GPUs overlap, what each takes depends
+        """Withholds these reservations, and no others. own: of the gang that is tried; with a claim it may take its part of
+        what has become free beside the other claims. Where reservations of certain GPUs overlap, what each takes depends
         on those before it, so all of them are given back first. The others stay if they are in both sets: with
         many gangs that wait for victims, sets differ by one or two."""
         if not (binding or volumes_only or self._order or self._volumes or self.volumes_only):
@@ -210,8 +209,8 @@ def _together(reservations: Sequence[Reservation]) -> _Together | None:
 
 
 def _unaffected(before: Sequence[Reservation], after: Sequence[Reservation]) -> set[Reservation]:
-    """Those in both, if none of them shares a row with any of the others, or all of them take amounts alone; else
-    nothing."""
+    """Returns the reservations in both sets, if none of them shares a row with any other, or all of them take amounts
+    alone; else none."""
     stay, changing = {*before} & {*after}, {*before} ^ {*after}
     if not any(held.place.has_masks for held in (*stay, *changing)):
         return stay

@@ -245,6 +245,15 @@ class Gang:
         return self.counts.priority or own
 
     @property
+    def lasting_uid(self) -> str:
+        """The uid of its object or of its first pod, or a name: every scheduler of the cluster finds the same."""
+        if self.has_podgroup and self.object is not None and self.object.uid:
+            return self.object.uid
+        if not self.key[2] and self.members:
+            return min(self.members)
+        return f"{self.namespace}/{self.name}@{self.created:.0f}"
+
+    @property
     def never_evicted(self) -> bool:
         """Whether it, or one of its pods, is not preemptable."""
         group = self.object

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from central.model.arrays import Ints
+from central.model.arrays import Ints, by_row
 from central.model.volumes import VolumeRequest, Volumes
 from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.volumes.matching import hall_sets, match
@@ -123,12 +123,8 @@ class VolumeAssignment:
         """Places that many more pods, or fewer, on the row; or on many different rows."""
         if not volumes.wants and not volumes.shared:
             return
-        if isinstance(row, np.ndarray):
-            counts = np.broadcast_to(np.asarray(change), row.shape)
-            for one, pods in zip(row.tolist(), counts.tolist(), strict=True):
-                self._count_row(one, volumes, pods)
-        else:
-            self._count_row(int(row), volumes, int(change))
+        for one, pods in by_row(row, change):
+            self._count_row(one, volumes, pods)
 
     def _count_row(self, row: int, volumes: Volumes, change: int) -> None:
         if change > 0:

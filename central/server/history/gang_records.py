@@ -157,7 +157,7 @@ class GangRecords:
         self._changed[record.facts["uid"]] = None
 
     def _begin(self, gang: Gang, now: float) -> GangRecord:
-        uid, first = uid_of(gang), min(gang.members.values(), key=_order, default=None)
+        uid, first = gang.lasting_uid, min(gang.members.values(), key=_order, default=None)
         if (known := self._known.pop(uid, None)) is not None:
             record = GangRecord.read(known)
             record.counted = now  # what happened meanwhile is unknown
@@ -296,12 +296,3 @@ def _where(gang: Gang) -> str:
     shown = ", ".join([*nodes][:NODES_NAMED])
     more = f" and {len(nodes) - NODES_NAMED} more" if len(nodes) > NODES_NAMED else ""
     return f"{wording.counted(len(gang.counts.placed), 'pod')} on {shown}{more}"
-
-
-def uid_of(gang: Gang) -> str:
-    """Returns the uid of the gang's object, of its first pod, or a name; every scheduler of the cluster finds the same."""
-    if gang.has_podgroup and gang.object is not None and gang.object.uid:
-        return gang.object.uid
-    if not gang.key[2] and gang.members:
-        return min(gang.members)
-    return f"{gang.namespace}/{gang.name}@{gang.created:.0f}"

@@ -78,7 +78,7 @@ class _Start:
         """Pods may come before their PodGroup, whose uid and age are those that every scheduler finds."""
         if self.named:
             return
-        self.uid = _uid(gang)
+        self.uid = gang.lasting_uid
         if not self.number and gang.created and gang.created < self.began:
             if self.stage_began == self.began:
                 self.stage_began = gang.created
@@ -179,7 +179,9 @@ class GangStages:
         elif gang.object is not None and gang.object.phase == INQUEUE and gang.members:
             # Its admission came before this scheduler, which made its pods possible.
             stage_began = min(now, max(began, gang.counts.created))
-        start = _Start(_uid(gang), number, began, stage, stage_began, gang.queue, len(gang.members))
+        start = _Start(
+            gang.lasting_uid, number, began, stage, stage_began, gang.queue, len(gang.members)
+        )
         self._starts[gang.key] = start
         return start
 
@@ -320,12 +322,3 @@ class GangStages:
 
 def _root(start: _Start) -> str:
     return RESTART if start.number else GANG
-
-
-def _uid(gang: Gang) -> str:
-    """Every scheduler of the cluster finds the same one."""
-    if gang.has_podgroup and gang.object is not None and gang.object.uid:
-        return gang.object.uid
-    if not gang.key[2] and gang.members:
-        return min(gang.members)
-    return f"{gang.namespace}/{gang.name}@{gang.created:.0f}"
