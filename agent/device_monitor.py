@@ -248,7 +248,7 @@ class DeviceMonitor:
         """Raises Unusable or TimedOut."""
         s = self._settings
         if s.capture:
-            return capture.load(s.capture)
+            return capture.load(s.capture, s.node if s.capture_uuids == "own" else "")
         nvml_facts = self._driver.call(lambda: nvml.read(s.driver_root), s.driver_wait_s)
         return Machine(nvml_facts, *self._kernel_facts())
 

@@ -63,6 +63,13 @@ def _add_command(kinds: Any, name: str, about: str) -> argparse.ArgumentParser:
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     flag = partial(_add, run)
+    flag(
+        "--capture-uuids",
+        "UUIDs of the devices of --capture: kept: as captured; own: this node's own, so that many nodes "
+        "can use one capture (default %(default)s)",
+        ("kept", "own"),
+        "kept",
+    )
     _add_scheduler_arguments(run)
     _add_container_arguments(run)
     _add_sharing_arguments(run)

@@ -22,6 +22,7 @@ class Settings:
     dev_root: Path = Path("/dev")
     driver_root: Path | None = None
     capture: Path | None = None
+    capture_uuids: str = "kept"  # or own
     pcie_tree: Path | None = None
     report_every_s: float = 5.0
     survey_every_s: float = 30.0

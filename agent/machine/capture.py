@@ -12,6 +12,7 @@ import types
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
+from uuid import NAMESPACE_DNS, uuid5
 
 from agent.bounded_files import parsed, read_text
 from agent.machine import facts
@@ -19,6 +20,7 @@ from agent.machine.facts import Machine, NvmlFacts, SysfsFacts, Unusable
 
 SCHEMA = "lockstep.dev/capture/v1"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{36}")
 WIDTH = 100
 MOST_BYTES = 16 << 20  # of a file; the largest machine has 300 KiB
 TYPES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
@@ -51,12 +53,17 @@ class _Bad(Exception):
         super().__init__(f"{field}: {problem}")
 
 
-def load(path: str | Path) -> Machine:
-    """Raises CaptureError."""
+def load(path: str | Path, node: str = "") -> Machine:
+    """Reads a capture. With a node's name the devices get UUIDs that are unique to it, as those of real devices are, so
+    that many nodes can use one capture. Raises CaptureError."""
     try:
         text = read_text(Path(path), MOST_BYTES)
     except OSError as error:
         raise CaptureError(f"capture {path} can't be read: {error.strerror}") from error
+    if node:
+        text = _UUID.sub(
+            lambda found: f"{found[1]}-{uuid5(NAMESPACE_DNS, f'{node}.{found.group()}')}", text
+        )
     return loads(text, str(path))
 
 

@@ -2,10 +2,8 @@
 the sockets of its hollow kubelet."""
 
 import json
-import re
 import signal
 import subprocess
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -17,17 +15,6 @@ from protos.common.child_process import start_bound, wait_or_kill
 from protos.names import AGENT_ACCOUNT, AUDIENCE
 
 TOKEN_S = 30 * 86400
-_UUID = re.compile(r"(GPU|MIG)-[0-9a-f-]{36}")
-
-
-def own_capture(source: Path, node: str, target: Path) -> Path:
-    """Writes the capture with UUIDs that are unique to this node, as those of real devices are."""
-
-    def renamed(found: re.Match[str]) -> str:
-        return f"{found[1]}-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}.{found.group()}')}"
-
-    target.write_text(_UUID.sub(renamed, source.read_text()))
-    return target
 
 
 def agent_pod(namespace: str, node: str) -> Json:
@@ -88,7 +75,7 @@ class AgentProcess:
         self._command = [*own_program.command("agent"), "run", "--node", node]
         self._command += ["--kubelet-dir", str(directory), *flags]
         if capture is not None:
-            self._command += ["--capture", str(capture)]
+            self._command += ["--capture", str(capture), "--capture-uuids", "own"]
         if server:
             token_file = directory / "token"
             token_file.touch(0o600)

@@ -20,7 +20,7 @@ from central.kube.resource_paths import BY_KIND
 from central.kube.transport import watch
 from central.kube.transport.http_client import Client
 from central.model.json_types import Json
-from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
+from central.standalone.agent_process import AgentProcess, agent_pod, token
 from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode, NoKubelet, Worker
@@ -92,7 +92,7 @@ class HollowNodes:
             agent = AgentProcess(
                 name,
                 directory,
-                own_capture(node.capture, name, directory / "machine.json"),
+                node.capture,
                 server=server,
                 ca_file=ca_file,
                 token_text=token(self._client, NAMESPACE, AGENT_ACCOUNT, pod),

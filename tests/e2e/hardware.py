@@ -12,6 +12,8 @@ from tests.fakes.mps.install import install
 CAPTURES = ROOT / "tests/captures"
 DRIVER = "/run/nvidia/driver/usr/lib/x86_64-linux-gnu"
 PROGRAMS = "/run/nvidia/driver/usr/bin"
+# Where daemonset/kind/cluster.yaml puts captures, and which.
+KIND, KIND_CAPTURES = "/var/lib/lockstep/captures", ROOT / "central/standalone/captures"
 
 
 def node(name: str, capture: str, folder: Path, labels: dict[str, str]) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def node(name: str, capture: str, folder: Path, labels: dict[str, str]) -> dict[
         "name": name,
         "labels": {"nvidia.com/gpu.present": "true", **labels},
         "sysfs": str(tree),
-        "files": {DRIVER: str(library), PROGRAMS: str(programs)},
+        "files": {DRIVER: str(library), PROGRAMS: str(programs), KIND: str(KIND_CAPTURES)},
         "cpu": 64,
         "memory": "512Gi",
         "kubelet": {"syncFrequency": "10s"},  # a ConfigMap reaches a running pod sooner

@@ -147,6 +147,30 @@ def test_a_day(cluster: World, namespace: str, values: Path) -> None:
     assert cluster.podgroup(namespace, "urgent")["spec"]["minMember"] == 1, "the CRDs are kept"
 
 
+def test_agents_with_captures_as_in_kind(cluster: World, namespace: str, values: Path) -> None:
+    """docs/getting-started/kind.md: each node reports a captured machine, with UUIDs of its own, and a gang starts."""
+    chart, kind = ROOT / "daemonset/chart", ROOT / "daemonset/kind/values.yaml"
+    _helm(
+        "upgrade",
+        "--install",
+        "lockstep",
+        chart,
+        "-f",
+        values,
+        "-f",
+        kind,
+        "--take-ownership",
+        "--wait",
+    )
+    _ready(cluster)
+    gpus = [gpu for view in cluster.views() for gpu in view.topology.gpus]
+    assert {gpu.model for gpu in gpus} == {"NVIDIA H100 80GB HBM3"}
+    assert len({gpu.uuid for gpu in gpus}) == len(gpus)
+    cluster.apply(namespace, *_gang("first", 2, 8))
+    cluster.running(namespace, 2)
+    cluster.agreed()
+
+
 def _running(cluster: World, namespace: str) -> set[str]:
     pods = cluster.pods(namespace)
     return {p["metadata"]["uid"] for p in pods if p["status"]["phase"] == "Running"}

@@ -12,7 +12,7 @@ import orjson
 
 from agent.machine import capture
 from central.kube.transport.http_client import MERGE
-from central.standalone.agent_process import AgentProcess, agent_pod, own_capture, token
+from central.standalone.agent_process import AgentProcess, agent_pod, token
 from central.standalone.faults import Fault
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
@@ -80,9 +80,7 @@ class Day:
         """The driver's library and /sys of each node, of a machine whose UUIDs are its own."""
         built = library(self.cluster.directory / "built")
         for name in NODES:
-            machine = capture.load(
-                own_capture(CAPTURES / "dgx-a100-8.json", name, self.folder(name) / "machine.json")
-            )
+            machine = capture.load(CAPTURES / "dgx-a100-8.json", name)
             driver = self.driver(name)
             driver.mkdir(parents=True)
             shutil.copy(built / build.LIBRARY, driver)

@@ -1,6 +1,6 @@
 """The Helm chart as Helm renders it: the same objects as the kustomization, with each component too."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -241,3 +241,27 @@ def test_policies_have_the_names_that_the_scheduler_serves(tmp_path: Path) -> No
         found = rendered(tmp_path, {**values, **flag})
         policy = found["ValidatingAdmissionPolicy", "", "lockstep-disruption"]
         assert f" in {listed}" in policy["spec"]["matchConditions"][0]["expression"]
+
+
+def test_nodes_of_kind_read_captures(tmp_path: Path) -> None:
+    """The files that daemonset/kind names exist, where its cluster puts them and its chart's agents read them."""
+    folder = CHART.parent / "kind"
+    made = rendered(tmp_path, yaml.safe_load((folder / "values.yaml").read_text()))
+    pod = made["DaemonSet", NAMESPACE, "lockstep-agent"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (capture,) = (
+        PurePath(each.partition("=")[2])
+        for each in container["args"]
+        if each.startswith("--capture=")
+    )
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "captures")
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "captures")
+    workers = yaml.safe_load((folder / "cluster.yaml").read_text())["nodes"][1:]
+    for worker in workers:
+        (put,) = worker["extraMounts"]
+        assert put["containerPath"] == volume["hostPath"]["path"]
+        assert (
+            CHART.parents[1] / put["hostPath"] / capture.relative_to(mount["mountPath"])
+        ).is_file()
+        assert worker["labels"]["lockstep.dev/agent"] == "true"
+    assert len(workers) == 4

@@ -88,3 +88,14 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         capture.load(tmp_path / "c.json")
     with pytest.raises(CaptureError, match="can't be read: Is a directory"):
         capture.load(tmp_path)
+
+
+def test_nodes_with_one_capture_have_devices_of_their_own() -> None:
+    """Each node's UUIDs are the same at each start, and no other node's."""
+    found = [
+        [gpu.uuid for gpu in capture.load(CAPTURES / "hgx-h100-8.json", node).nvml.gpus]
+        for node in ("a", "b", "a", "")
+    ]
+    assert found[0] == found[2]
+    assert len({uuid for uuids in found for uuid in uuids}) == 24
+    assert found[3] == [gpu.uuid for gpu in capture.load(CAPTURES / "hgx-h100-8.json").nvml.gpus]
