@@ -19,16 +19,6 @@ def test_every_field_of_a_custom_resource_has_a_meaning() -> None:
     assert [line for line in rows if not line.partition("): ")[2].strip()] == []
 
 
-def test_the_charts_copies_are_as_their_sources() -> None:
-    made = {copy: source for source, copy in chart_files.copies()}
-    there = {path for path in chart_files.FILES.glob("*/**/*") if path.is_file()}
-    assert {path for path in there if path.parent.name != "crds"} == set(made), (
-        "write it again: make reference"
-    )
-    for copy, source in made.items():
-        assert copy.read_bytes() == source.read_bytes(), f"{copy}: write it again: make reference"
-
-
 def test_the_charts_schema_is_of_its_values_and_knows_every_flag() -> None:
     assert chart_files.SCHEMA.read_text() == chart_files.schema(), "write it again: make reference"
 

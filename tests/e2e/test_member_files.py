@@ -21,7 +21,7 @@ from tests.e2e.world import HEALING, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(580)]
 Json = dict[str, Any]
-RIGHTS = ROOT / "daemonset/components/elastic/rights.yaml"
+RIGHTS = ROOT / "daemonset/chart/files/elastic/rights.yaml"
 LEAVE_FOR_NEEDS_S = 5.0  # half a minute for anything else
 LATE_S = 12.0  # on a machine that is busy
 SYNC_S = 180.0  # twice what a kubelet takes at most from one look at a pod to the next

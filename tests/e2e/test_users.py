@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(KUBE == "1.35", reason="MutatingAdmissionPolicy is of Kubernetes 1.36"),
 ]
 Json = dict[str, Any]
-POLICY = ROOT / "daemonset/components/users/users.yaml"
+POLICY = ROOT / "daemonset/chart/files/users/users.yaml"
 USER = "lockstep.dev/user"
 CENTRAL = "system:serviceaccount:lockstep-system:lockstep-central"
 ROLE = "cluster-admin"  # of everybody here: what a user may do is not what this is about

@@ -1,14 +1,9 @@
-"""The parts of the Helm chart that follow from other files, which `make reference` writes. The chart's copies of components' objects come from components/: a chart
-holds only files inside it, and kustomize reads only files inside a component. The schema of its values comes from values.yaml and from the
-parsers of the programs. test_chart.py compares what is there with what is made here.
+"""The schema of the Helm chart's values, which `make reference` writes from values.yaml and from the parsers of the programs.
 
 Design: docs/design/installation.md"""
 
 import argparse
 import json
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,21 +15,6 @@ from tests.manifests.manifests import FOLDER
 
 CHART = FOLDER / "chart"
 FILES, SCHEMA = CHART / "files", CHART / "values.schema.json"
-# Sources below daemonset/, and their folder below the chart's files/.
-COPIED = {
-    "components/admission/*.yaml": "admission",
-    "components/defaults/*.yaml": "defaults",
-    "components/elastic/*.yaml": "elastic",
-    "components/node-condition/*.yaml": "node-condition",
-    "components/node-labels/*.yaml": "node-labels",
-    "components/node-taint/*.yaml": "node-taint",
-    "components/openshift/*.yaml": "openshift",
-    "components/tenants/*.yaml": "tenants",
-    "components/users/*.yaml": "users",
-    "components/cpu-nodes/*.yaml": "cpu-nodes",
-    "components/monitoring/*.yaml": "monitoring",
-    "components/monitoring/dashboards/*.json": "monitoring/dashboards",
-}
 COMMANDS = {  # a path in values.yaml, and the command whose flags belong there
     "scheduler.flags": "lockstep central",
     "agent.flags": "lockstep-agent run",
@@ -50,14 +30,6 @@ MORE: dict[str, dict[str, Any]] = {
     "replicas": {"minimum": 0},
     "maxUnavailable": {"type": ["integer", "string"]},
 }
-
-
-def copies() -> Iterator[tuple[Path, Path]]:
-    """Each file of the chart that is a copy, after its source."""
-    for pattern, folder in COPIED.items():
-        for source in sorted(FOLDER.glob(pattern)):
-            if source.name != "kustomization.yaml":
-                yield source, FILES / folder / source.name
 
 
 def schema() -> str:
@@ -96,11 +68,6 @@ def _flag(action: argparse.Action) -> dict[str, Any]:
 
 
 def write() -> None:
-    for folder in COPIED.values():
-        shutil.rmtree(FILES / folder, ignore_errors=True)
-    for source, copy in copies():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(source.read_bytes())
     SCHEMA.write_text(schema())
 
 

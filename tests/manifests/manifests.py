@@ -25,14 +25,25 @@ def with_components(*components: str) -> list[Any]:
     for name in components:
         folder = FOLDER / "components" / name
         for component in documents(folder / "kustomization.yaml"):
-            for file in component.get("resources", ()):
-                made += documents(folder / file)
+            made += _resources(folder, component)
             for patch in component.get("patches", ()):
                 target = patch["target"]
                 for each in made:
                     if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]):
                         for step in yaml.safe_load(patch["patch"]):
                             _step(each, step)
+    return made
+
+
+def _resources(folder: Path, kustomization: Any) -> list[Any]:
+    made: list[Any] = []
+    for name in kustomization.get("resources", ()):
+        place = folder / name
+        if place.is_dir():
+            [inner] = documents(place / "kustomization.yaml")
+            made += _resources(place, inner)
+        else:
+            made += documents(place)
     return made
 
 

@@ -7,7 +7,7 @@ from central.kube.queue_names import MADE_FROM, READ
 from protos.names import CENTRAL_ACCOUNT, NAMESPACE, QUEUE_NAME
 from tests.manifests.manifests import FOLDER
 
-FILE = FOLDER / "components/tenants/queue-use.yaml"
+FILE = FOLDER / "chart/files/tenants/queue-use.yaml"
 _TOP = """\
 # Written by `make reference` from central/kube/queue_names.py. Do not edit.
 # Without these rules every namespace may name every queue that has no spec.access. The scheduler sees only the

@@ -31,11 +31,13 @@ def arguments(flags: dict[str, Any]) -> list[str]:
     return made
 
 
-def test_every_chart_folder_of_copies_is_rendered() -> None:
+def test_every_file_is_rendered_and_none_is_for_kustomize() -> None:
     text = "".join(TEMPLATES.values())
     patterns = set(re.findall(r'"files/([^"]+)"', text))
-    for copy in (path.relative_to(FILES) for path in FILES.rglob("*.*")):
-        assert any(copy.match(pattern) for pattern in patterns), copy
+    for file in (path.relative_to(FILES) for path in FILES.rglob("*.*")):
+        rendered = any(file.match(pattern) for pattern in patterns)
+        assert rendered or file.name == "kustomization.yaml", file
+    assert "kustomization.yaml" in (CHART / ".helmignore").read_text().splitlines()
 
 
 def test_the_version_is_the_projects() -> None:

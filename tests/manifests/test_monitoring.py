@@ -16,7 +16,7 @@ import yaml
 from tests.docs import reference
 from tests.manifests.manifests import FOLDER, documents
 
-MONITORING = FOLDER / "components/monitoring"
+MONITORING = FOLDER / "chart/files/monitoring"
 ADDED = {"node", "le"}  # labels that the scrape and histograms add
 WORDS = {
     "sum", "max", "min", "by", "on", "and", "or", "vector", "rate", "increase", "histogram_quantile", "label_values",

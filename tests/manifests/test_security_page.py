@@ -32,7 +32,8 @@ def _manifests() -> Iterator[Any]:
     """The default ones, and those of each component that says something about rights."""
     yield from shipped()
     for folder in sorted((FOLDER / "components").iterdir()):
-        texts = "".join(file.read_text() for file in folder.glob("*.yaml"))
+        base = FOLDER / "chart/files" / folder.name
+        texts = "".join(file.read_text() for each in (folder, base) for file in each.glob("*.yaml"))
         if "kind: RoleBinding" in texts and "$patch: delete" in texts:
             yield from documents(folder / "rolebindings.yaml")  # of a role of the default ones
         elif "rbac.authorization.k8s.io" in texts or "/rules/" in texts:

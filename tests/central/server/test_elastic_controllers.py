@@ -200,7 +200,7 @@ def _check_rights(log: RequestLog) -> None:
     """Writes of sizes and marks, held against the component."""
     [role] = [
         each
-        for each in documents(FOLDER / "components/elastic/rights.yaml")
+        for each in documents(FOLDER / "chart/files/elastic/rights.yaml")
         if each["kind"] == "ClusterRole"
     ]
     allowed = {
