@@ -1,14 +1,9 @@
 """Prometheus metrics of the node, collected from the agent's state at each scrape."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agent.device_monitor import DeviceMonitor
@@ -19,6 +14,7 @@ from agent.nvml.usage import Usage
 from agent.reporter import Reporter
 from agent.sharing.responses import ShareSettings
 from protos import slicing
+from protos.common.metric_families import counter, gauge
 from protos.gpu_sharing import key_of
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import device_of
@@ -26,7 +22,6 @@ from protos.nearest import device_of
 GPU_LABELS = ("gpu", "uuid")
 GRANT_LABELS = ("namespace", "pod", "container")
 SLICE_LABELS = ("gpu", "uuid", "slice", "profile")
-Rows = Iterable[tuple[Sequence[str], float | int | None]]
 
 
 def registry(collector: "Metrics") -> CollectorRegistry:
@@ -64,37 +59,37 @@ class Metrics(Collector):
         names = {gpu.uuid: (str(gpu.index), gpu.uuid) for gpu in gpus}
         devices = self._monitor.gpus
         models = (((*names[gpu.uuid], gpu.model), 1) for gpu in gpus)
-        yield _gauge("lockstep_gpu_info", "1 for each GPU", (*GPU_LABELS, "model"), models)
-        yield _gauge(
-            "lockstep_gpu_healthy",
+        yield gauge("gpu_info", "1 for each GPU", models, *GPU_LABELS, "model")
+        yield gauge(
+            "gpu_healthy",
             "1 if the GPU is healthy",
-            GPU_LABELS,
             ((names[gpu.uuid], int(gpu.healthy)) for gpu in gpus),
+            *GPU_LABELS,
         )
         unfit = [
             ((*names[gpu.uuid], "held" if health.clear_since is not None else health.cause.kind), 1)
             for gpu in gpus
             if (health := devices.get(gpu.uuid)) and health.cause
         ]
-        yield _gauge("lockstep_gpu_unfit", "Unhealthy GPUs by cause", (*GPU_LABELS, "class"), unfit)
+        yield gauge("gpu_unfit", "Unhealthy GPUs by cause", unfit, *GPU_LABELS, "class")
         slow = [
             ((*names[uuid], speed.health.cause.kind), 1)
             for uuid, speed in self._monitor.speeds.items()
             if uuid in names and speed.health.cause
         ]
-        yield _gauge("lockstep_gpu_slow", "Slow GPUs by cause", (*GPU_LABELS, "class"), slow)
-        yield _gauge(
-            "lockstep_gpu_memory_bytes",
+        yield gauge("gpu_slow", "Slow GPUs by cause", slow, *GPU_LABELS, "class")
+        yield gauge(
+            "gpu_memory_bytes",
             "Memory of the GPU",
-            GPU_LABELS,
             ((names[gpu.uuid], gpu.memory_bytes) for gpu in gpus),
+            *GPU_LABELS,
         )
         back = set(map(device_of, self._node.state.held_back()))
-        yield _gauge(
-            "lockstep_gpu_held_back",
+        yield gauge(
+            "gpu_held_back",
             "1 if the GPU is held back for a running pod: the kubelet has forgotten it, or another device plugin allocated it",
-            GPU_LABELS,
             ((names[uuid], 1) for uuid in names if uuid in back),
+            *GPU_LABELS,
         )
         yield from self._usage(
             [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
@@ -112,27 +107,26 @@ class Metrics(Collector):
             ("temperature_celsius", "Temperature", [(n, u.celsius) for n, u in used]),
             ("power_watts", "Power drawn", [(n, u.watts) for n, u in used]),
         ):
-            yield _gauge(f"lockstep_gpu_{name}", what, GPU_LABELS, rows)
-        yield _counter(
-            "lockstep_gpu_nvlink_errors",
+            yield gauge(f"gpu_{name}", what, rows, *GPU_LABELS)
+        yield counter(
+            "gpu_nvlink_errors",
             "Replay, recovery and CRC errors of the GPU's NVLinks",
-            GPU_LABELS,
             ((n, u.link_errors) for n, u in used),
+            *GPU_LABELS,
         )
 
     def _errors(self) -> Iterator[Metric]:
         names = {g.uuid: (str(g.index), g.uuid) for g in self._node.state.topology.gpus}
         facts = [gpu for gpu in self._monitor.facts if gpu.uuid in names]
-        yield _gauge(
-            "lockstep_gpu_nvlinks_active",
+        yield gauge(
+            "gpu_nvlinks_active",
             "Active NVLinks of the GPU",
-            GPU_LABELS,
             ((names[g.uuid], sum(link.active for link in g.nvlinks)) for g in facts if g.nvlinks),
+            *GPU_LABELS,
         )
-        yield _gauge(
-            "lockstep_gpu_ecc_uncorrectable",
+        yield gauge(
+            "gpu_ecc_uncorrectable",
             "Uncorrectable ECC errors: volatile (since the last reset) and aggregate",
-            (*GPU_LABELS, "since"),
             (
                 ((*names[gpu.uuid], since), count)
                 for gpu in facts
@@ -142,36 +136,39 @@ class Metrics(Collector):
                 )
                 if count >= 0
             ),
+            *GPU_LABELS,
+            "since",
         )
-        yield _gauge(
-            "lockstep_gpu_inforom_corrupted",
+        yield gauge(
+            "gpu_inforom_corrupted",
             "1 if NVML reports that the GPU's InfoROM is corrupted",
-            GPU_LABELS,
             ((names[gpu.uuid], 1) for gpu in facts if gpu.corrupt),
+            *GPU_LABELS,
         )
-        yield _counter(
-            "lockstep_gpu_xid",
+        yield counter(
+            "gpu_xid",
             "XIDs that the driver reported",
-            (*GPU_LABELS, "xid"),
             (
                 ((*names.get(uuid, ("", uuid)), str(code)), count)
                 for (uuid, code), count in list(self._monitor.xids.items())
             ),
+            *GPU_LABELS,
+            "xid",
         )
 
     def _grants(self, usage: dict[str, Usage]) -> Iterator[Metric]:
         grants = self._node.state.grants
-        yield _gauge(
-            "lockstep_grant_devices",
+        yield gauge(
+            "grant_devices",
             "Devices of the container",
-            (*GRANT_LABELS, "resource"),
             (((g.namespace, g.pod, g.container, g.resource), len(g.device_ids)) for g in grants),
+            *GRANT_LABELS,
+            "resource",
         )
         index = {gpu.uuid: str(gpu.index) for gpu in self._node.state.topology.gpus}
-        yield _gauge(
-            "lockstep_grant_gpu_memory_used_bytes",
+        yield gauge(
+            "grant_gpu_memory_used_bytes",
             "Memory in use on a whole GPU of the container",
-            (*GRANT_LABELS, "gpu"),
             (
                 ((g.namespace, g.pod, g.container, index[uuid]), usage[uuid].memory_used)
                 for g in grants
@@ -179,6 +176,8 @@ class Metrics(Collector):
                 for uuid in g.device_ids
                 if uuid in usage and uuid in index
             ),
+            *GRANT_LABELS,
+            "gpu",
         )
 
     def _slices(self, usage: Mapping[str, Usage]) -> Iterator[Metric]:
@@ -197,11 +196,10 @@ class Metrics(Collector):
             ("memory_used_bytes", "Memory in use in bytes", used),
         ):
             rows = [(names[uuid], value) for uuid, value in values.items()]
-            yield _gauge(f"lockstep_slice_{name}", what, SLICE_LABELS, rows)
-        yield _gauge(
-            "lockstep_grant_slice_memory_used_bytes",
+            yield gauge(f"slice_{name}", what, rows, *SLICE_LABELS)
+        yield gauge(
+            "grant_slice_memory_used_bytes",
             "Memory in use of a slice allocated to a container, in bytes",
-            (*GRANT_LABELS, *SLICE_LABELS, "enforcement"),
             (
                 ((*key_of(grant), *names[uuid], slicing.enforcement(names[uuid][3])), used[uuid])
                 for grant in state.grants
@@ -209,36 +207,38 @@ class Metrics(Collector):
                 for uuid in grant.device_ids
                 if uuid in used
             ),
+            *GRANT_LABELS,
+            *SLICE_LABELS,
+            "enforcement",
         )
 
     def _nics(self) -> Iterator[Metric]:
         hcas = self._node.state.topology.hcas
-        yield _gauge(
-            "lockstep_hca_up",
+        yield gauge(
+            "hca_up",
             "1 if a port of the RDMA NIC is active",
-            ("hca",),
             (((hca.name,), int(not hca.why)) for hca in hcas),
+            "hca",
         )
-        yield _gauge(
-            "lockstep_hca_rate_gbps",
+        yield gauge(
+            "hca_rate_gbps",
             "Rate of the RDMA NIC's fastest port",
-            ("hca",),
             (((hca.name,), hca.rate_gbps) for hca in hcas),
+            "hca",
         )
 
         memlock = self._node.state.topology.memlock
-        yield _gauge(
-            "lockstep_runtime_memlock_bytes",
+        yield gauge(
+            "runtime_memlock_bytes",
             "Memlock limit of containers, as inherited from the container runtime",
-            (),
             (((), float(memlock if memlock > 0 else "inf")),) if memlock else (),
         )
         nics = self._monitor.nics
-        yield _gauge(
-            "lockstep_hca_falls",
+        yield gauge(
+            "hca_falls",
             "Failures of the RDMA NIC that still count for its hold-down",
-            ("hca",),
             (((name,), health.failures) for name, health in list(nics.items())),
+            "hca",
         )
 
     def _rdma(self) -> Iterator[Metric]:
@@ -249,10 +249,9 @@ class Metrics(Collector):
             ("used", "RDMA resources in use by the pod", [(use, use.current) for use in uses]),
             ("limit", "RDMA limit of the pod", [(use, use.limit) for use in uses]),
         ):
-            yield _gauge(
-                f"lockstep_grant_rdma_{name}",
+            yield gauge(
+                f"grant_rdma_{name}",
                 what,
-                labels,
                 (
                     ((use.namespace, use.pod, use.card, kind), count if count >= 0 else None)
                     for use, amount in used
@@ -261,25 +260,26 @@ class Metrics(Collector):
                         ("objects", amount.hca_object),
                     )
                 ),
+                *labels,
             )
-        yield _counter(
-            "lockstep_grant_rdma_failures",
+        yield counter(
+            "grant_rdma_failures",
             "Allocations that the pod's RDMA limits refused, if the kernel reports them",
-            labels[:3],
             (
                 ((use.namespace, use.pod, use.card), use.failures if use.failures >= 0 else None)
                 for use in uses
             ),
+            *labels[:3],
         )
 
     def _self(self) -> Iterator[Metric]:
         state, events = self._node.state, self._monitor.events
         registered = [(each, (each.resource,)) for each in tuple(self._registrations)]
-        yield _gauge(
-            "lockstep_agent_registered",
+        yield gauge(
+            "agent_registered",
             "1 if the resource is registered with the kubelet",
-            ("resource",),
             ((name, int(each.registered)) for each, name in registered),
+            "resource",
         )
         took = HistogramMetricFamily(
             "lockstep_agent_allocate_seconds", "Duration of Allocate calls", labels=("resource",)
@@ -296,11 +296,11 @@ class Metrics(Collector):
             ),
         }
         for key, (what, value) in plain.items():
-            yield GaugeMetricFamily(f"lockstep_agent_{key}", what, value)
+            yield gauge(f"agent_{key}", what, value)
         if self._reporter:
             reports = {"sent": self._reporter.sent, "failed": self._reporter.failed}
             rows = [((outcome,), count) for outcome, count in reports.items()]
-            yield _counter("lockstep_agent_reports", "Reports to the scheduler", ("outcome",), rows)
+            yield counter("agent_reports", "Reports to the scheduler", rows, "outcome")
 
 
 def share_families(
@@ -311,11 +311,12 @@ def share_families(
     """Shared GPUs, and the containers' shares. settings: of the holders; used: bytes, if the kernel
     counts them; both by share ids."""
     gpus = {gpu.uuid: gpu for gpu in state.topology.gpus if not gpu.mig}
-    yield _gauge(
-        "lockstep_gpu_shares",
+    yield gauge(
+        "gpu_shares",
         "Shares of the GPU that are advertised, in hundredths",
-        (*GPU_LABELS, "enforcement"),
         (((str(gpu.index), gpu.uuid, gpu.enforcement), gpu.shares) for gpu in gpus.values()),
+        *GPU_LABELS,
+        "enforcement",
     )
     held: list[tuple[tuple[str, ...], float]] = []
     memory: list[tuple[tuple[str, ...], float]] = []
@@ -329,30 +330,19 @@ def share_families(
             labels = (*key_of(grant), str(gpu.index), level or "unknown")
             held.append((labels, len(ids)))
             memory += [(labels, used[ids])] if ids in used else []
-    yield _gauge(
-        "lockstep_grant_gpu_hundredths",
+    yield gauge(
+        "grant_gpu_hundredths",
         "GPU shares of the container in hundredths, and the enforcement of its memory cap",
-        (*GRANT_LABELS, "gpu", "enforcement"),
         held,
+        *GRANT_LABELS,
+        "gpu",
+        "enforcement",
     )
-    yield _gauge(
-        "lockstep_grant_gpu_share_memory_used_bytes",
+    yield gauge(
+        "grant_gpu_share_memory_used_bytes",
         "Memory in use by the pod on the shared GPU, if the kernel counts it",
-        (*GRANT_LABELS, "gpu", "enforcement"),
         memory,
+        *GRANT_LABELS,
+        "gpu",
+        "enforcement",
     )
-
-
-def _gauge(name: str, what: str, labels: Sequence[str], rows: Rows) -> Metric:
-    return _filled(GaugeMetricFamily(name, what, labels=labels), rows)
-
-
-def _counter(name: str, what: str, labels: Sequence[str], rows: Rows) -> Metric:
-    return _filled(CounterMetricFamily(name, what, labels=labels), rows)
-
-
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> Metric:
-    for values, value in rows:
-        if value is not None:
-            family.add_metric(values, value)
-    return family

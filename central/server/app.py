@@ -70,7 +70,7 @@ quiet = ThrottledLog(log)
 
 def run(settings: Settings, what_if: Sequence[str] = ()) -> int:
     """Runs the scheduler until SIGTERM or SIGINT. what_if: the command behind the console's what-if, if it offers
-    one. what_if: the command behind the console's what-if, if it offers one. Raises http_client.Unusable, CannotStart
+    one. Raises http_client.Unusable, CannotStart
     or tls.UnusableCredentials, each with a sentence for the user."""
     stopping = Stopping()
     client = connect(settings.kubeconfig)
@@ -119,7 +119,7 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
     records, training = GangRecords(scheduler), TrainingPlans(labels.label)
-    metrics.watch_resizes(training.times.families)
+    metrics.add(training.times.families)
     publisher, traces = (
         PlanPublisher(training, scheduler),
         begin_optional("traces", partial(_trace, settings, scheduler, metrics, stack)),
@@ -274,7 +274,7 @@ class _Leader(NamedTuple):
         training = _Training(observed.training, self.election.term)
         services = _services(settings, client, observed, history, training)
         server = _serve_grpc(settings, client, self.credentials, services, stack)
-        observed.metrics.watch_connections(server.proxy)
+        observed.metrics.add(server.proxy.families)
         _refuse_beside_volcano(settings, client, self.stopping)
         if history is not None and observed.allocations is not None:
             loop, surveyor, records = observed.loop, observed.surveyor, observed.records
@@ -300,7 +300,8 @@ class _Leader(NamedTuple):
         )
         stack.callback(parts.stop)
         observed.ready.listed = parts.listed
-        observed.metrics.watch_api(parts.watches, parts.executor.tickets, parts.audit)
+        observed.metrics.watch_watches(parts.watches.problem)
+        observed.metrics.add(parts.families)
         _start_writers(settings, client, loop, self.election, stack)
         self.election.start(loop.stop)
         loop.run(parts.executor.submit, services.plans.publish)
@@ -392,7 +393,7 @@ def _trace(
         ) from error
     exporter = TraceExporter(collector)
     stages = GangStages(scheduler, exporter.put)
-    metrics.watch_traces(exporter, stages)
+    metrics.add(exporter.families, stages.families)
     exporter.start()
     stack.callback(exporter.stop)
     log.info("sending a trace for each gang to %s", collector)

@@ -6,9 +6,10 @@ The number of series is bounded: the Jobs that hold the most GPUs have series of
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from central.server.stats.elastic_rows import ElasticRow
+from protos.common.metric_families import counter, gauge
 
 JOBS_MOST = 100  # with series of their own
 
@@ -21,16 +22,12 @@ def families(
     """resizes: by queue's label, cause and direction. label: of a queue's name."""
     yield from _by_queue(rows, label)
     yield from _by_job(rows, label)
-    family = CounterMetricFamily(
-        "lockstep_elastic_resizes",
+    about = (
         "Changes of the size of elastic Jobs, by cause: need (another gang takes seats), share (others are due more), "
         "room (free seats), no-seat (members that found none), no-start (members that did not start), "
-        "place (onto one node)",
-        labels=("queue", "cause", "direction"),
+        "place (onto one node)"
     )
-    for labels, count in sorted(dict(resizes).items()):
-        family.add_metric(labels, count)
-    yield family
+    yield counter("elastic_resizes", about, sorted(resizes.items()), "queue", "cause", "direction")
 
 
 def _by_queue(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator[Metric]:
@@ -41,13 +38,10 @@ def _by_queue(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterat
         ("members_most", "Members that elastic Jobs can use at most", lambda row: row.most),
     )
     for what, about, amount in abouts:
-        family = GaugeMetricFamily(f"lockstep_queue_elastic_{what}", about, labels=("queue",))
         sums: Counter[str] = Counter()
         for row in rows:
             sums[label(row.queue)] += int(amount(row))
-        for queue, total in sorted(sums.items()):
-            family.add_metric((queue,), total)
-        yield family
+        yield gauge(f"queue_elastic_{what}", about, sorted(sums.items()), "queue")
 
 
 def _by_job(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator[Metric]:
@@ -59,9 +53,5 @@ def _by_job(rows: Sequence[ElasticRow], label: Callable[[str], str]) -> Iterator
         ("fulfilment", "(size - least) / (most - least), from 0 to 1", lambda row: row.fulfilment),
     )
     for what, about, amount in abouts:
-        family = GaugeMetricFamily(
-            f"lockstep_elastic_{what}", about, labels=("queue", "namespace", "job")
-        )
-        for row in largest[:JOBS_MOST]:
-            family.add_metric((label(row.queue), row.namespace, row.job), amount(row))
-        yield family
+        shown = [((label(r.queue), r.namespace, r.job), amount(r)) for r in largest[:JOBS_MOST]]
+        yield gauge(f"elastic_{what}", about, shown, "queue", "namespace", "job")

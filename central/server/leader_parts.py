@@ -6,19 +6,24 @@ loop.run(parts.executor.submit, plans.publish)
 parts.stop()
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+
+from prometheus_client.metrics_core import Metric
 
 from central.kube.decode.api_kinds import Kind
 from central.kube.transport import watch
 from central.kube.transport.http_client import Client
 from central.kube.transport.runtime import RUNTIME, Runtime
+from central.kube.transport.watch import Watches
 from central.kube.write.executor import DecisionExecutor, PlanGate
+from central.kube.write.tickets import Tickets
 from central.model.facts import Fact
 from central.scheduler.scheduler import Scheduler
 from central.server.assumption_audit import AssumptionAudit
 from central.server.loop import Loop
+from protos.common.metric_families import counter, gauge
 from protos.names import GPU
 
 
@@ -55,10 +60,28 @@ class LeaderParts:
     def listed(self) -> bool:
         return self.watches.wait_synced(0.0)
 
+    def families(self) -> Iterator[Metric]:
+        return api_families(self.watches, self.executor.tickets, self.audit)
+
     def stop(self) -> None:
         self.executor.stop()
         self.audit.stop()
         self.watches.stop()
+
+
+def api_families(watches: Watches, tickets: Tickets, audit: AssumptionAudit) -> Iterator[Metric]:
+    about = "Seconds for which a kind has had no watch that works, by kind; none while all have"
+    late = sorted((kind, seconds) for kind, (seconds, _) in watches.out_of_sync().items())
+    yield gauge("scheduler_out_of_sync_seconds", about, late, "kind")
+    about = "Decisions that the API server has not answered yet"
+    yield gauge("scheduler_decisions_open", about, tickets.open_count())
+    about = "Age in seconds of the oldest decision without an answer"
+    yield gauge("scheduler_decisions_open_oldest_seconds", about, tickets.oldest_s())
+    about = "Bindings and evictions that the watch does not show after 30 s"
+    yield gauge("scheduler_assumptions_old", about, audit.old)
+    about = "Old bindings and evictions compared with the API server, by outcome"
+    outcomes = sorted(audit.outcomes.items())
+    yield counter("scheduler_assumptions_audited", about, outcomes, "outcome")
 
 
 class Ready:

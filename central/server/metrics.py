@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from central.model.decisions import Decision
@@ -17,6 +17,7 @@ from central.scheduler.quarantine import CYCLE
 from central.scheduler.scheduler import Scheduler
 from central.server.queue_metrics import QueueMetrics
 from central.server.stats.surveyor import SurveySource
+from protos.common.metric_families import counter, gauge
 
 ASK_S = 1.0
 SURVEY_S, SURVEY_AGE_S = 3.0, 2.0  # for a survey of the cluster, and its oldest age
@@ -55,51 +56,7 @@ class LeaderStatus(Protocol):
     def problem(self) -> str: ...
 
 
-class WatchStatus(Protocol):
-    """The part of kube.transport.watch.Watches that metrics read."""
-
-    def out_of_sync(self) -> Mapping[str, tuple[float, str]]: ...
-    def problem(self) -> str: ...
-
-
-class OpenTickets(Protocol):
-    """The part of kube.write.tickets.Tickets that metrics read."""
-
-    def open_count(self) -> int: ...
-    def oldest_s(self) -> float: ...
-
-
-class AuditStatus(Protocol):
-    """The part of server.assumption_audit.AssumptionAudit that metrics read."""
-
-    @property
-    def old(self) -> int: ...
-    @property
-    def outcomes(self) -> Mapping[str, int]: ...
-
-
-class ConnectionStatus(Protocol):
-    """The part of server.grpc.tcp_proxy.TcpProxy that metrics read."""
-
-    def counts(self) -> Mapping[str, int]: ...
-    def closed(self) -> Mapping[str, int]: ...
-
-
-class TraceStatus(Protocol):
-    """The part of server.tracing.trace_exporter.TraceExporter that metrics read."""
-
-    @property
-    def sent(self) -> int: ...
-    @property
-    def queued(self) -> int: ...
-    def dropped(self) -> Mapping[str, int]: ...
-
-
-class FollowedStarts(Protocol):
-    """The part of server.tracing.gang_stages.GangStages that metrics read."""
-
-    @property
-    def ignored(self) -> int: ...
+Families = Callable[[], Iterable[Metric]]
 
 
 class Metrics(Collector):
@@ -109,12 +66,10 @@ class Metrics(Collector):
         self._api_calls = api_calls
         self._loop: ObservedLoop | None = None
         self._election: LeaderStatus | None = None
-        self._connections: ConnectionStatus | None = None
         self._queues: tuple[SurveySource, QueueMetrics] | None = None
-        self._api: tuple[WatchStatus, OpenTickets, AuditStatus] | None = None
+        self._watch_problem: Callable[[], str] = str
         self._standby_lag: Callable[[], str] = str
-        self._resizes: Callable[[], Iterable[Metric]] = tuple
-        self._traces: tuple[TraceStatus, FollowedStarts] | None = None
+        self._parts: list[Families] = []
         self._facts: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._cycles = Histogram(
@@ -137,23 +92,17 @@ class Metrics(Collector):
         """A replica that stands by is ready: it is able to take over."""
         self._election = election
 
-    def watch_api(self, watches: WatchStatus, tickets: OpenTickets, audit: AuditStatus) -> None:
-        self._api = (watches, tickets, audit)
+    def watch_watches(self, problem: Callable[[], str]) -> None:
+        """problem: why the replica is not ready; empty: its watches work."""
+        self._watch_problem = problem
 
-    def watch_connections(self, connections: ConnectionStatus) -> None:
-        """Adds the metrics of the gRPC port."""
-        self._connections = connections
+    def add(self, *parts: Families) -> None:
+        """Adds the metrics of other parts of the program."""
+        self._parts += parts
 
     def watch_standby(self, lag: Callable[[], str]) -> None:
         """lag: why a replica that stands by should not take over yet; empty: it may."""
         self._standby_lag = lag
-
-    def watch_resizes(self, families: Callable[[], Iterable[Metric]]) -> None:
-        """Adds the metrics of elastic Jobs."""
-        self._resizes = families
-
-    def watch_traces(self, exporter: TraceStatus, starts: FollowedStarts) -> None:
-        self._traces = (exporter, starts)
 
     def observe_cycle(
         self, facts: Sequence[Fact], decisions: Sequence[Decision], seconds: float
@@ -176,30 +125,28 @@ class Metrics(Collector):
             return "starting: no certificate yet, or the API server does not answer"
         if not self._loop.synced:
             return "the initial sync is not complete"
-        return self._api[0].problem() if self._api is not None else ""
+        return self._watch_problem()
 
     def collect(self) -> Iterator[Metric]:
         """Yields metrics of the process; then of the replica, once it has a loop; then of the cluster, once that is
         known."""
         yield from self._cycles.collect()
-        yield _counters("scheduler_facts", "Facts applied, by kind", ("kind",), self._facts)
-        yield _counters(
-            "scheduler_decisions", "Decisions made, by kind", ("kind",), self._decisions
-        )
-        about = "Requests to the Kubernetes API server, by verb and outcome"
-        yield _counters("api_requests", about, ("verb", "outcome"), self._api_calls())
-        yield from self._connection_families()
-        yield from self._trace_families()
-        yield from self._resizes()
+        for name, about, counts in (
+            ("facts", "Facts applied, by kind", self._facts),
+            ("decisions", "Decisions made, by kind", self._decisions),
+        ):
+            yield counter(f"scheduler_{name}", about, sorted(counts.items()), "kind")
+        about, calls = "Requests to the Kubernetes API server, by verb and outcome", self._api_calls
+        yield counter("api_requests", about, sorted(calls().items()), "verb", "outcome")
+        for families in self._parts:
+            yield from families()
         if self._loop is None:
             return
-        election = self._election
-        yield _gauge(
-            "leader", "1 if this replica is the leader", bool(election and election.is_leader)
-        )
-        yield _gauge("inbox_length", "Facts and questions in the inbox", self._loop.inbox_length)
-        yield _gauge("synced", "1 after the initial sync", self._loop.synced)
-        yield from self._api_families()
+        leads = bool(self._election and self._election.is_leader)
+        yield gauge("scheduler_leader", "1 if this replica is the leader", leads)
+        about = "Facts and questions in the inbox"
+        yield gauge("scheduler_inbox_length", about, self._loop.inbox_length)
+        yield gauge("scheduler_synced", "1 after the initial sync", self._loop.synced)
         if self._loop.synced:
             with suppress(TimeoutError):
                 yield from self._cluster_families(self._loop)
@@ -209,70 +156,17 @@ class Metrics(Collector):
         totals, wakeups, (set_aside, failures) = loop.ask(
             lambda it: (totals_of(it), wakeups_of(it), quarantine_of(it)), ASK_S
         )
-        yield _counters(
-            "scheduler_wakeups",
-            "Changes that let refused gangs be tried again",
-            ("reason",),
-            wakeups,
-        )
-        yield _counters(
-            "scheduler_failures",
-            "Bugs that stopped one object, by kind; scheduling cycle: no object, and the state was built again",
-            ("kind",),
-            failures,
-        )
+        about = "Changes that let refused gangs be tried again"
+        yield counter("scheduler_wakeups", about, sorted(wakeups.items()), "reason")
+        about = "Bugs that stopped one object, by kind; scheduling cycle: no object, and the state was built again"
+        yield counter("scheduler_failures", about, sorted(failures.items()), "kind")
         about = "Objects that are set aside after a bug, by kind"
-        yield _gauges("quarantined_objects", about, "kind", set_aside)
+        yield gauge("quarantined_objects", about, sorted(set_aside.items()), "kind")
         for name, about in TOTALS.items():
-            yield GaugeMetricFamily(f"lockstep_{name}", about, totals[name])
-        yield from self._queue_families()
-
-    def _queue_families(self) -> Iterator[Metric]:
-        if self._queues is None:
-            return
-        surveyor, queues = self._queues
-        try:
-            survey = surveyor.survey(SURVEY_AGE_S, SURVEY_S)
-        except TimeoutError:
-            return
-        yield from queues.families(survey)
-
-    def _connection_families(self) -> Iterator[Metric]:
-        if self._connections is None:
-            return
-        about = "Connections to the gRPC port: unknown until one has shown a valid token"
-        yield _gauges("grpc_connections", about, "state", self._connections.counts())
-        about = "Connections to the gRPC port that were closed for a limit, by cause"
-        yield _counters("grpc_connections_closed", about, ("cause",), self._connections.closed())
-
-    def _trace_families(self) -> Iterator[Metric]:
-        if self._traces is None:
-            return
-        exporter, starts = self._traces
-        about = "Spans of gangs that the collector took"
-        yield CounterMetricFamily("lockstep_trace_spans_sent", about, exporter.sent)
-        about = "Spans of gangs that were dropped, by cause: a full queue, no answer, refused or rejected by the collector"
-        yield _counters("trace_spans_dropped", about, ("cause",), exporter.dropped())
-        about = "Spans of gangs that wait to be sent"
-        yield GaugeMetricFamily("lockstep_trace_spans_queued", about, exporter.queued)
-        about = "Starts of gangs without a trace, because too many gangs were starting"
-        yield CounterMetricFamily("lockstep_trace_starts_ignored", about, starts.ignored)
-
-    def _api_families(self) -> Iterator[Metric]:
-        if self._api is None:
-            return
-        watches, tickets, audit = self._api
-        about = "Seconds for which a kind has had no watch that works, by kind; none while all have"
-        late = {kind: seconds for kind, (seconds, _) in watches.out_of_sync().items()}
-        yield _gauges("scheduler_out_of_sync_seconds", about, "kind", late)
-        about = "Decisions that the API server has not answered yet"
-        yield _gauge("decisions_open", about, tickets.open_count())
-        about = "Age in seconds of the oldest decision without an answer"
-        yield _gauge("decisions_open_oldest_seconds", about, tickets.oldest_s())
-        about = "Bindings and evictions that the watch does not show after 30 s"
-        yield _gauge("assumptions_old", about, audit.old)
-        about = "Old bindings and evictions compared with the API server, by outcome"
-        yield _counters("scheduler_assumptions_audited", about, ("outcome",), audit.outcomes)
+            yield gauge(name, about, totals[name])
+        if self._queues is not None:
+            surveyor, queues = self._queues
+            yield from queues.families(surveyor.survey(SURVEY_AGE_S, SURVEY_S))
 
 
 def wakeups_of(scheduler: Scheduler) -> dict[str, int]:
@@ -299,22 +193,3 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
         "gangs": len(state.gangs),
         "gangs_partial": len(state.pending.partial),
     }
-
-
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"lockstep_scheduler_{name}", about, value)
-
-
-def _counters(name: str, about: str, labels: tuple[str, ...], counts: Mapping[Any, int]) -> Metric:
-    """counts: by the label's value, or by those of all labels."""
-    family = CounterMetricFamily(f"lockstep_{name}", about, labels=labels)
-    for values, count in sorted(dict(counts).items()):
-        family.add_metric(values if len(labels) > 1 else (values,), count)
-    return family
-
-
-def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(f"lockstep_{name}", about, labels=(label,))
-    for key, value in sorted(dict(values).items()):
-        family.add_metric((key,), value)
-    return family

@@ -14,12 +14,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from central.model.decisions import EVICTION_CAUSES
 from central.model.resources import ROOT
@@ -29,6 +24,7 @@ from central.server.stats.pending_rows import PendingRow
 from central.server.stats.queue_rows import ABSENT, Amounts, QueueRow
 from central.server.stats.surveyor import Survey
 from central.server.version import version
+from protos.common.metric_families import counter, gauge
 from protos.names import GPU
 
 OTHER = "_other"
@@ -97,26 +93,27 @@ class QueueMetrics:
         queues = self._folded(survey.queues)
         yield from _totals(survey)
         exist = sum(row.name != ABSENT for row in survey.queues)
-        yield _gauge("lockstep_queues", "Queues, with the root and invalid ones", exist)
-        named = sum(name != OTHER for name in queues)
-        yield _gauge(
-            "lockstep_queues_with_series", 'Queues that are not part of queue="_other"', named
-        )
+        yield gauge("queues", "Queues, with the root and invalid ones", exist)
+        about, named = 'Queues that are not part of queue="_other"', len(queues.keys() - {OTHER})
+        yield gauge("queues_with_series", about, named)
         yield from _amounts(queues)
         yield from self._gangs(queues)
         yield from self._pending(survey)
         yield from self._happened(queues)
         yield from _reserved(survey, self._labels.label)
-        yield from _largest(survey)
+        about = (
+            "GPUs of the largest gang that would fit into one domain of the level now, by the GPUs of its pods; quotas "
+            "are not considered"
+        )
+        largest = [((row.level, row.model, str(row.pod_gpus)), row.gpus) for row in survey.largest]
+        yield gauge("largest_gang_gpus", about, largest, "level", "model", "pod_gpus")
         yield from elastic_metrics.families(
             survey.elastic, self._counters.resizes, self._labels.label
         )
         yield from volcano_metrics.families(
             {label: _together(rows) for label, rows in queues.items()}
         )
-        build = GaugeMetricFamily("lockstep_build_info", "1; the version", labels=("version",))
-        build.add_metric((version(),), 1)
-        yield build
+        yield gauge("build_info", "1; the version", [(version(), 1)], "version")
 
     def _folded(self, rows: Iterable[QueueRow]) -> dict[str, list[QueueRow]]:
         """Groups the rows by label."""
@@ -126,15 +123,13 @@ class QueueMetrics:
         return found
 
     def _gangs(self, queues: Mapping[str, list[QueueRow]]) -> Iterator[Metric]:
+        found = [
+            ((label, phase), count)
+            for label, rows in queues.items()
+            for phase, count in sorted(_sum(row.gangs for row in rows).items())
+        ]
         about = "Gangs of the queue by phase, as PodGroups name it"
-        family = GaugeMetricFamily("lockstep_queue_gangs", about, labels=("queue", "phase"))
-        for label, rows in queues.items():
-            counts: Counter[str] = Counter()
-            for row in rows:
-                counts.update(row.gangs)
-            for phase, count in sorted(counts.items()):
-                family.add_metric((label, phase), count)
-        yield family
+        yield gauge("queue_gangs", about, found, "queue", "phase")
 
     def _pending(self, survey: Survey) -> Iterator[Metric]:
         by: dict[tuple[str, str], list[PendingRow]] = {}
@@ -154,24 +149,16 @@ class QueueMetrics:
             ),
         )
         for what, about, amount in abouts:
-            name = f"lockstep_queue_pending_{what}"
-            family = GaugeMetricFamily(name, about, labels=("queue", "cause"))
-            for labels, rows in sorted(by.items()):
-                family.add_metric(labels, sum(map(amount, rows)))
-            yield family
-        oldest = GaugeMetricFamily(
-            "lockstep_queue_oldest_pending_seconds",
-            "Seconds since the creation of the oldest pending gang",
-            labels=("queue",),
-        )
+            found = [(labels, sum(map(amount, rows))) for labels, rows in sorted(by.items())]
+            yield gauge(f"queue_pending_{what}", about, found, "queue", "cause")
         created: dict[str, float] = {}
         for (label, _), rows in by.items():
             for row in rows:
                 if not row.runs:
                     created[label] = min(row.created, created.get(label, row.created))
-        for label, since in sorted(created.items()):
-            oldest.add_metric((label,), max(0.0, survey.at - since))
-        yield oldest
+        ages = [(label, max(0.0, survey.at - since)) for label, since in sorted(created.items())]
+        about = "Seconds since the creation of the oldest pending gang"
+        yield gauge("queue_oldest_pending_seconds", about, ages, "queue")
 
     def _happened(self, queues: Iterable[str]) -> Iterator[Metric]:
         """Counters of each queue begin at 0: Prometheus sees no increase in a series that begins at 1, so that the
@@ -185,26 +172,17 @@ class QueueMetrics:
             "failed": "Gangs whose pods have all ended, one or more of them failed",
         }
         for event, about in abouts.items():
-            name = f"lockstep_queue_gangs_{event}"
-            family = CounterMetricFamily(name, about, labels=("queue",))
-            for label in labels:
-                family.add_metric((label,), counters.gangs[event][label])
-            yield family
-        evictions = CounterMetricFamily(
-            "lockstep_queue_evictions",
-            "Evictions decided, by the queue of the evicted pod and by cause",
-            labels=("queue", "cause"),
+            found = [(label, counters.gangs[event][label]) for label in labels]
+            yield counter(f"queue_gangs_{event}", about, found, "queue")
+        both = list(product(labels, EVICTION_CAUSES))
+        about = "Evictions decided, by the queue of the evicted pod and by cause"
+        evictions = [(each, counters.evictions[each]) for each in both]
+        yield counter("queue_evictions", about, evictions, "queue", "cause")
+        about = (
+            "GPU seconds since the start or the last checkpoint of evicted pods, by queue and cause"
         )
-        lost = CounterMetricFamily(
-            "lockstep_queue_evicted_gpu_seconds",
-            "GPU seconds since the start or the last checkpoint of evicted pods, by queue and cause",
-            labels=("queue", "cause"),
-        )
-        for both in product(labels, EVICTION_CAUSES):
-            evictions.add_metric(both, counters.evictions[both])
-            lost.add_metric(both, counters.lost_gpu_s.get(both, 0.0))
-        yield evictions
-        yield lost
+        lost = [(each, counters.lost_gpu_s.get(each, 0.0)) for each in both]
+        yield counter("queue_evicted_gpu_seconds", about, lost, "queue", "cause")
         yield from self._durations(labels)
 
     def _durations(self, labels: Iterable[str]) -> Iterator[Metric]:
@@ -250,13 +228,12 @@ def _together(rows: list[QueueRow]) -> QueueRow:
 
 def _amounts(queues: Mapping[str, list[QueueRow]]) -> Iterator[Metric]:
     for what, (about, read) in AMOUNTS.items():
-        family = GaugeMetricFamily(
-            f"lockstep_queue_{what}", f"{UNITS} {about}", labels=("queue", "resource")
-        )
-        for label, rows in queues.items():
-            for resource, amount in sorted(_sum(map(read, rows)).items()):
-                family.add_metric((label, resource), amount)
-        yield family
+        found = [
+            ((label, resource), amount)
+            for label, rows in queues.items()
+            for resource, amount in sorted(_sum(map(read, rows)).items())
+        ]
+        yield gauge(f"queue_{what}", f"{UNITS} {about}", found, "queue", "resource")
 
 
 def _sum(amounts: Iterable[Amounts]) -> dict[str, float]:
@@ -270,44 +247,19 @@ def _sum(amounts: Iterable[Amounts]) -> dict[str, float]:
 def _totals(survey: Survey) -> Iterator[Metric]:
     count, gangs = survey.count, survey.gangs
     about = "GPUs of all nodes; what is neither used nor free takes no pods"
-    yield _gauge("lockstep_gpus", about, count.gpus)
-    yield _gauge(
-        "lockstep_gpus_used", "GPU equivalents that pods of all schedulers use", count.used
-    )
-    yield _gauge("lockstep_gpus_free", "GPU equivalents that a pod can get now", count.free)
+    yield gauge("gpus", about, count.gpus)
+    yield gauge("gpus_used", "GPU equivalents that pods of all schedulers use", count.used)
+    yield gauge("gpus_free", "GPU equivalents that a pod can get now", count.free)
     unhealthy = sum(row.unhealthy.bit_count() for row in survey.nodes.values())
-    yield _gauge("lockstep_gpus_unhealthy", "GPUs that agents report as unhealthy", unhealthy)
+    yield gauge("gpus_unhealthy", "GPUs that agents report as unhealthy", unhealthy)
     pending = gangs["pending"] + gangs["inqueue"]
-    yield _gauge("lockstep_gangs_pending", "Gangs that have not started", pending)
-    about = "Gangs whose minimum has nodes"
-    yield _gauge("lockstep_gangs_running", about, gangs["running"])
+    yield gauge("gangs_pending", "Gangs that have not started", pending)
+    yield gauge("gangs_running", "Gangs whose minimum has nodes", gangs["running"])
 
 
 def _reserved(survey: Survey, label: Callable[[str], str]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        "lockstep_queue_reserved_gpus",
-        "GPUs that are kept free for a pending gang of the queue",
-        labels=("queue",),
-    )
     held: Counter[str] = Counter()
     for row in survey.reservations:
         held[label(row.queue)] += row.held
-    for queue, gpus in sorted(held.items()):
-        family.add_metric((queue,), gpus)
-    yield family
-
-
-def _largest(survey: Survey) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        "lockstep_largest_gang_gpus",
-        "GPUs of the largest gang that would fit into one domain of the level now, by the GPUs of its pods; quotas "
-        "are not considered",
-        labels=("level", "model", "pod_gpus"),
-    )
-    for row in survey.largest:
-        family.add_metric((row.level, row.model, str(row.pod_gpus)), row.gpus)
-    yield family
-
-
-def _gauge(name: str, about: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, about, value)
+    about = "GPUs that are kept free for a pending gang of the queue"
+    yield gauge("queue_reserved_gpus", about, sorted(held.items()), "queue")

@@ -1,10 +1,12 @@
 """The metrics of queues under the names that Volcano's scheduler gives them, for dashboards that read these."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from central.server.stats.queue_rows import Amounts, QueueRow
+from protos.common import metric_families
 
 # Volcano's name, and ours.
 KINDS = {
@@ -15,6 +17,9 @@ KINDS = {
     "real_capacity": "fair_share",
 }
 PHASES = ("pending", "inqueue", "running", "unknown", "completed")
+
+
+_gauge = partial(metric_families.gauge, prefix="volcano_queue_")
 
 
 def families(queues: Mapping[str, QueueRow]) -> Iterator[Metric]:
@@ -37,13 +42,12 @@ def _amounts(theirs: str, ours: str, queues: Mapping[str, QueueRow]) -> Iterator
     for resource, name, unit in (("cpu", "milli_cpu", 1000), ("memory", "memory_bytes", 1)):
         values = {label: sums[resource] * unit for label, sums in found.items() if resource in sums}
         yield _by_queue(f"{theirs}_{name}", about, values)
-    scalar = GaugeMetricFamily(
-        f"volcano_queue_{theirs}_scalar_resources", about, labels=("queue_name", "resource")
-    )
-    for label, sums in found.items():
-        for resource in sorted(sums.keys() - {"cpu", "memory"}):
-            scalar.add_metric((label, resource), sums[resource])
-    yield scalar
+    others = [
+        ((label, resource), sums[resource])
+        for label, sums in found.items()
+        for resource in sorted(sums.keys() - {"cpu", "memory"})
+    ]
+    yield _gauge(f"{theirs}_scalar_resources", about, others, "queue_name", "resource")
 
 
 def _over(row: QueueRow) -> float:
@@ -52,7 +56,4 @@ def _over(row: QueueRow) -> float:
 
 
 def _by_queue(name: str, about: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(f"volcano_queue_{name}", about, labels=("queue_name",))
-    for label, value in values.items():
-        family.add_metric((label,), value)
-    return family
+    return _gauge(name, about, values.items(), "queue_name")

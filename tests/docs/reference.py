@@ -18,17 +18,27 @@ from agent import flags as agent_flags
 from central.cli import main as cli
 from central.controllers.composite import new_scheduler
 from central.kube.queue_names import MADE_FROM, READ
+from central.kube.transport.configuration import ClientConfig
+from central.kube.transport.http_client import Client
 from central.kube.transport.watch import Watches
 from central.kube.write.tickets import Tickets
 from central.model import limits
 from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
+from central.server.assumption_audit import AssumptionAudit
+from central.server.grpc.connection_limits import Limits
 from central.server.grpc.resize_times import ResizeTimes
+from central.server.grpc.tcp_proxy import TcpProxy
+from central.server.leader_parts import api_families
+from central.server.loop import Loop
 from central.server.metrics import Metrics
+from central.server.otlp_endpoint import CollectorAddress
 from central.server.queue_metrics import UNITS, QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
+from central.server.tracing.gang_stages import GangStages
+from central.server.tracing.trace_exporter import TraceExporter
 from protos.names import QUEUE_NAME
 from tests.captures.mig import sliced
 from tests.fakes import machines
@@ -173,23 +183,6 @@ def metrics() -> str:
     return text
 
 
-class _Connections:
-    def counts(self) -> dict[str, int]:
-        return {"unknown": 0}
-
-    def closed(self) -> dict[str, int]:
-        return {"no token": 0}
-
-
-class _Traces:
-    """Of a scheduler that has sent nothing."""
-
-    sent, queued, ignored = 0, 0, 0
-
-    def dropped(self) -> dict[str, int]:
-        return {"queue-full": 0}
-
-
 class _Loop:
     """Of a scheduler that is at work and has nothing."""
 
@@ -199,23 +192,29 @@ class _Loop:
         return question(new_scheduler())
 
 
-class _Audit:
-    """Of a scheduler that had nothing to compare yet."""
-
-    old, outcomes = 0, {"holds": 0}
-
-
 def _of_scheduler() -> list[Metric]:
     metrics = Metrics(dict)
     metrics.watch_loop(_Loop())
     labels = QueueLabels()
     counters = GangCounters(new_scheduler(), labels.label)
     metrics.watch_queues(Surveyor(_Loop()), QueueMetrics(counters, labels))
-    metrics.watch_connections(_Connections())
-    metrics.watch_resizes(ResizeTimes().families)
-    metrics.watch_traces(_Traces(), _Traces())
-    metrics.watch_api(Watches([]), Tickets(lambda fact: None), _Audit())
-    return _collected(metrics.registry)
+    proxy, exporter = (
+        TcpProxy("127.0.0.1:0", Limits()),
+        TraceExporter(CollectorAddress("http", "127.0.0.1", 9, "/")),
+    )
+    stages = GangStages(new_scheduler(), exporter.put)
+    metrics.add(proxy.families, ResizeTimes().families, exporter.families, stages.families)
+    client, tickets = (
+        Client(ClientConfig("http://127.0.0.1:9", None, "", "", None)),
+        Tickets(lambda fact: None),
+    )
+    audit = AssumptionAudit(
+        client, Loop(new_scheduler(), ready=lambda: True), tickets, lambda: None
+    )
+    metrics.add(lambda: api_families(Watches([]), tickets, audit))
+    found = _collected(metrics.registry)
+    proxy.stop()
+    return found
 
 
 def _of_agent() -> list[Metric]:

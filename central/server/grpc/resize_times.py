@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from prometheus_client import Histogram
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from central.controllers.job.training_plan import TrainingPlan
+from protos.common.metric_families import counter
 from protos.stubs import fleet_pb2 as pb
 
 STAGES = ("told", "acknowledged", "first-step")
@@ -187,16 +188,12 @@ class ResizeTimes:
 
     def families(self) -> Iterator[Metric]:
         yield from self.histogram.collect()
-        family = CounterMetricFamily(
-            "lockstep_elastic_lost_gpu_seconds",
+        about = (
             "GPU-seconds that members of elastic Jobs were held without training, or trained what was trained before, because "
             "of a change of members, as their coordinators report it; by cause as in lockstep_elastic_resizes_total, and: "
             "drain (a node is drained), evicted (by the scheduler), loss (members that were lost), range (the Job's range "
-            "changed), process (processes began again), unknown",
-            labels=("queue", "cause"),
+            "changed), process (processes began again), unknown"
         )
         with self._lock:
-            lost = dict(self._lost)
-        for labels, amount in sorted(lost.items()):
-            family.add_metric(labels, amount)
-        yield family
+            lost = sorted(self._lost.items())
+        yield counter("elastic_lost_gpu_seconds", about, lost, "queue", "cause")

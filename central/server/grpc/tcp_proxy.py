@@ -21,11 +21,15 @@ import socket
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from prometheus_client.metrics_core import Metric
 
 from central.server.grpc.connection_limits import ConnectionTable, Limits, Owner
 from central.server.throttled_log import ThrottledLog
 from protos.common import open_files
+from protos.common.metric_families import counter, gauge
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +155,12 @@ class TcpProxy:
         """Connections that the proxy closed, by cause."""
         with self._lock:
             return dict(self._closed)
+
+    def families(self) -> Iterator[Metric]:
+        about = "Connections to the gRPC port: unknown until one has shown a valid token"
+        yield gauge("grpc_connections", about, sorted(self.counts().items()), "state")
+        about = "Connections to the gRPC port that were closed for a limit, by cause"
+        yield counter("grpc_connections_closed", about, sorted(self.closed().items()), "cause")
 
     # In the proxy's thread
 

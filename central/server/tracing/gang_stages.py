@@ -10,15 +10,18 @@ GangStages.observe runs in the scheduling loop: a few dictionary look-ups for ea
 that is being started. It builds no span. A gang that ends before it runs ends the stage under way with an error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from prometheus_client.metrics_core import Metric
 
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import BindDone, BindFailed, Fact, PodGone, PodSeen
 from central.model.phases import ENDED, INQUEUE, PENDING, RUNNING
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from protos.common.metric_families import counter
 
 ADMISSION, PLACEMENT, BINDING, STARTUP = "admission", "placement", "binding", "startup"
 GANG, RESTART = "gang", "restart"  # roots
@@ -103,6 +106,10 @@ class GangStages:
         self._of_pod: dict[str, GangKey] = {}  # of pods that are being bound or started
         self._started: dict[GangKey, int] = {}  # how often each gang has started, latest last
         self._swept_at = 0.0
+
+    def families(self) -> Iterator[Metric]:
+        about = "Starts of gangs without a trace, because too many gangs were starting"
+        yield counter("trace_starts_ignored", about, self.ignored)
 
     def observe(self, facts: Sequence[Fact], decisions: Sequence[Decision]) -> None:
         """Records a cycle, called after it with its facts and decisions."""

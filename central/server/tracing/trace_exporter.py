@@ -9,13 +9,16 @@ exporter.stop()            # sends what is queued, for STOP_S at most
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client.metrics_core import Metric
 
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.server.otlp_endpoint import CollectorAddress
 from central.server.throttled_log import ThrottledLog
 from central.server.tracing import otlp_client, otlp_spans
 from central.server.tracing.gang_stages import Stage
+from protos.common.metric_families import counter, gauge
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +50,12 @@ class TraceExporter:
         """Spans by cause."""
         with self._lock:
             return dict(self._dropped)
+
+    def families(self) -> Iterator[Metric]:
+        yield counter("trace_spans_sent", "Spans of gangs that the collector took", self.sent)
+        about = "Spans of gangs that were dropped, by cause: a full queue, no answer, refused or rejected by the collector"
+        yield counter("trace_spans_dropped", about, sorted(self.dropped().items()), "cause")
+        yield gauge("trace_spans_queued", "Spans of gangs that wait to be sent", self.queued)
 
     def put(self, stage: Stage) -> None:
         with self._lock:
