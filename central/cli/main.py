@@ -5,13 +5,16 @@ Design: docs/design/command-line.md
 """
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from central.cli import exit_codes, output_format, report_command, scheduler_access
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import completion, job_flags
 from central.coordinator import coordinate_flags
 from central.server import argtypes, settings
@@ -20,7 +23,13 @@ from central.server.grpc import query_client
 from protos.common import command_output, logs, own_program
 from protos.common.sentence_parser import SentenceParser
 from protos.names import NAMESPACE
+from protos.printing import error_lines
 
+_CODES = {
+    query_client.NOT_FOUND: exit_codes.NOT_FOUND,
+    query_client.REFUSED: exit_codes.REFUSED,
+    query_client.UNREACHABLE: exit_codes.UNREACHABLE,
+}
 MIGRATE_SOURCES = ("volcano", "kueue", "kube-scheduler")
 
 
@@ -37,7 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.flags = given[1:]  # for processes that take the same
     if words:
         args.words = words
-    return int(args.run(args))
+    try:
+        return int(args.run(args))
+    except CannotDo as error:
+        return _fail(error, error.code)
+    except query_client.CannotAsk as error:
+        return _fail(error, _CODES.get(error.kind, exit_codes.USAGE))
 
 
 class _Version(argparse.Action):
@@ -89,7 +103,9 @@ def parser() -> argparse.ArgumentParser:
     _add_simulate(commands)
     _add_what_if(commands)
     about = "run the coordinator of one elastic job"
-    coordinate_flags.add_flags(_add(commands, "coordinate", about, _coordinate))
+    coordinate_flags.add_flags(
+        _add(commands, "coordinate", about, "central.coordinator.coordinate_command")
+    )
     about = "replay a journal and compare the decisions"
     replay = _add(commands, "replay", about, _replay)
     about = "journal written by central or simulate with --journal"
@@ -109,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
     about = (
         "show GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history"
     )
-    report_command.add_flags(_add(commands, "report", about, _report))
+    report_command.add_flags(_add(commands, "report", about, report_command.run))
     _add_migrate(commands)
     _add_doctor(commands)
     job_flags.add(commands)
@@ -131,7 +147,7 @@ def _add_asking(commands: Any) -> None:
     flag(topology, "-l --selector LEVEL=NAME,...", about, type=argtypes.domains, default=None)
     flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
-    top = _add(commands, "top", about, _top)
+    top = _add(commands, "top", about, "central.cli.top.top_command")
     flag(top, "--interval S", "seconds between two updates", type=argtypes.interval, default=2.0)
     scheduler_access.add_flags(top)
     about = "show why a gang is pending, or where it runs"
@@ -148,7 +164,7 @@ def _add_asking(commands: Any) -> None:
 
 def _add_doctor(commands: Any) -> None:
     about = "check an installation and its nodes, and say what to do; nothing is written"
-    made = _add(commands, "doctor", about, _doctor)
+    made = _add(commands, "doctor", about, "central.cli.doctor.doctor_command")
     about = "also write what to attach to a report, without credentials (a tar archive)"
     flag(made, "--bundle FILE", about, default="", shown="none")
     about = "kubeconfig file"
@@ -165,7 +181,7 @@ def _add_migrate(commands: Any) -> None:
     made = commands.add_parser("migrate", help=about, description=f"{about[0].upper()}{about[1:]}.")
     verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     about = "read a cluster and say what would change; nothing is written"
-    check = _add(verbs, "check", about, _migrate)
+    check = _add(verbs, "check", about, "central.cli.migrate.migrate_command")
     about = f"scheduler to migrate from: {', '.join(MIGRATE_SOURCES)}; all if none is named"
     check.add_argument(
         "source", nargs="*", choices=[*MIGRATE_SOURCES, []], metavar="SOURCE", help=about
@@ -185,7 +201,7 @@ def _add_migrate(commands: Any) -> None:
 
 def _add_simulate(commands: Any) -> None:
     about = "run manifests through the scheduler in virtual time"
-    simulate = _add(commands, "simulate", about, _simulate)
+    simulate = _add(commands, "simulate", about, "central.simulator.simulate_command")
     about = "manifest files or directories; - is standard input"
     simulate.add_argument("paths", nargs="+", metavar="PATH", help=about)
     settings.add_scheduling_flags(simulate)
@@ -203,7 +219,7 @@ def _add_simulate(commands: Any) -> None:
 
 def _add_what_if(commands: Any) -> None:
     about = "simulate a change of the present cluster, and show what would be different"
-    made = _add(commands, "what-if", about, _what_if)
+    made = _add(commands, "what-if", about, "central.cli.what_if.what_if_command")
     many: dict[str, Any] = {"action": "append", "default": []}
     about = "no new pods on this node, or on the nodes of a domain such as rack=r1; may be repeated"
     completion.names_of(flag(made, "--cordon PLACE", about, **many), "node")
@@ -225,12 +241,17 @@ def _add_what_if(commands: Any) -> None:
 
 
 def _add(
-    commands: Any, name: str, about: str, run: Callable[[argparse.Namespace], int]
+    commands: Any, name: str, about: str, run: Callable[[argparse.Namespace], int] | str
 ) -> argparse.ArgumentParser:
+    """run: the command, or the module whose run() it is, which is imported when it runs."""
     description = f"{about[0].upper()}{about[1:]}."
     made: argparse.ArgumentParser = commands.add_parser(name, help=about, description=description)
-    made.set_defaults(run=run)
+    made.set_defaults(run=partial(_imported, run) if isinstance(run, str) else run)
     return made
+
+
+def _imported(module: str, args: argparse.Namespace) -> int:
+    return int(importlib.import_module(module).run(args))
 
 
 def _central(args: argparse.Namespace) -> int:
@@ -260,30 +281,6 @@ def _demo(args: argparse.Namespace) -> int:
         return _fail(f"the demo is not in this image: {command_output.INSTALL}")
 
     return demo.run(keep=args.keep, port=args.port, web=args.web)
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from central.cli.doctor import doctor_command
-
-    return doctor_command.run(args)
-
-
-def _coordinate(args: argparse.Namespace) -> int:
-    from central.coordinator import coordinate_command
-
-    return coordinate_command.run(args)
-
-
-def _simulate(args: argparse.Namespace) -> int:
-    from central.simulator import simulate_command
-
-    return simulate_command.run(args)
-
-
-def _what_if(args: argparse.Namespace) -> int:
-    from central.cli.what_if import what_if_command
-
-    return what_if_command.run(args)
 
 
 def _replay(args: argparse.Namespace) -> int:
@@ -330,19 +327,6 @@ def _completion(args: argparse.Namespace) -> int:
     return 0
 
 
-def _migrate(args: argparse.Namespace) -> int:
-    from central.cli.migrate import migrate_command
-
-    return migrate_command.run(args)
-
-
-def _report(args: argparse.Namespace) -> int:
-    try:
-        return report_command.run(args)
-    except query_client.CannotAsk as error:
-        return _unanswered(error)
-
-
 def _topology(args: argparse.Namespace) -> int:
     from central.cli import render
 
@@ -353,7 +337,7 @@ def _topology(args: argparse.Namespace) -> int:
     except query_client.CannotAsk as error:
         missing = args.node and error.kind == query_client.NOT_FOUND
         near = completion.hint("node", args.node, args) if missing else ""
-        return _unanswered(query_client.CannotAsk(f"{error}{near}", error.kind))
+        raise query_client.CannotAsk(f"{error}{near}", error.kind) from error
     except ValueError as error:
         return _fail(f"-l: {error}")
     if args.picture:
@@ -370,15 +354,6 @@ def _topology(args: argparse.Namespace) -> int:
     return 0
 
 
-def _top(args: argparse.Namespace) -> int:
-    from central.cli.top import top_command
-
-    try:
-        return top_command.run(args)
-    except query_client.CannotAsk as error:
-        return _unanswered(error)
-
-
 def _explain(args: argparse.Namespace) -> int:
     from central.cli import render
 
@@ -389,14 +364,11 @@ def _explain(args: argparse.Namespace) -> int:
     meanings = [(args.namespace, args.name)] if len(parts) < 3 else []
     if len(parts) > 1:
         meanings.insert(0, (parts[0], "/".join(parts[1:])))
-    try:
-        where = scheduler_access.scheduler_address(args)
-        for namespace, name in meanings:
-            reply = query_client.explain(where, namespace, name)
-            if reply.found:
-                break
-    except query_client.CannotAsk as error:
-        return _unanswered(error)
+    where = scheduler_access.scheduler_address(args)
+    for namespace, name in meanings:
+        reply = query_client.explain(where, namespace, name)
+        if reply.found:
+            break
     if not reply.found:
         args.namespace, short = meanings[0]
         near = completion.hint("gang", short, args)
@@ -410,15 +382,6 @@ def _explain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _unanswered(error: query_client.CannotAsk) -> int:
-    codes = {
-        query_client.NOT_FOUND: exit_codes.NOT_FOUND,
-        query_client.REFUSED: exit_codes.REFUSED,
-        query_client.UNREACHABLE: exit_codes.UNREACHABLE,
-    }
-    return _fail(error, codes.get(error.kind, exit_codes.USAGE))
-
-
 def _fail(why: object, code: int = exit_codes.USAGE) -> int:
-    print(f"lockstep: {why}", file=sys.stderr)
+    print(f"lockstep: {error_lines(str(why))}", file=sys.stderr)
     return code

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from central.cli import terminal_table
-from central.cli.terminal_table import Cell, Column, Row
+from central.cli.terminal_table import Cell, Column, Row, columns
 from central.model.gpu_count import DIGITS, GpuCount, total
 from protos import matrix, slicing, wire
 from protos.common.text_fold import fold
@@ -89,9 +89,8 @@ def explanation_table(reply: pb.ExplainReply) -> str:
     head += _standing(reply)
     if not reply.pods:
         return head
-    columns = (Column("pod"), Column("phase", state=True), Column("node"), Column("GPUs"))
     rows = [(pod.name, pod.phase, pod.node or "-", _gpus(pod)) for pod in reply.pods]
-    text = head + "\n" + _rendered(columns, rows)
+    text = head + "\n" + _rendered(columns("pod, ~phase, node, GPUs"), rows)
     return text + ("\n" + _cards(reply.cards) if reply.cards else "")
 
 
@@ -152,18 +151,8 @@ def _nodes(reply: pb.TopologyReply) -> str:
     ]
     shared = any(node.gpus_shared for node in reply.nodes)
     sliced = any(_count(node) for node in reply.nodes)
-    columns = [
-        Column("node"),
-        *(Column(levels[i]) for i in used),
-        Column("GPUs", number=True),
-        Column("used", number=True),
-        Column("free", number=True),
-        *([Column("shared")] if shared else []),
-        *([Column("slices")] if sliced else []),
-        Column("model"),
-        Column("holders"),
-        Column("trouble"),
-    ]
+    some = ["shared"] * shared + ["slices"] * sliced
+    titles = ["node", *(levels[i] for i in used), "#GPUs", "#used", "#free", *some]
     rows: list[Row] = [
         (
             node.name,
@@ -179,7 +168,7 @@ def _nodes(reply: pb.TopologyReply) -> str:
         )
         for node in reply.nodes
     ]
-    text = terminal_table.table(columns, rows, wide=False, most=terminal_table.width())
+    text = _rendered(columns(", ".join([*titles, "model, holders, trouble"])), rows)
     if len(reply.nodes) > 1:
         text += f"\n{len(reply.nodes)} nodes, {total(map(count_of, reply.nodes))}\n"
     return text
@@ -245,7 +234,6 @@ def _shared(node: pb.NodeView) -> str:
 
 def _cards(uses: Iterable[pb.RdmaUse]) -> str:
     """Usage and limits of RDMA resources by pod and NIC."""
-    columns = [Column(title) for title in ("pod", "NIC", "handles", "objects", "refused")]
     rows = [
         (
             f"{use.namespace}/{use.pod}",
@@ -256,7 +244,7 @@ def _cards(uses: Iterable[pb.RdmaUse]) -> str:
         )
         for use in uses
     ]
-    return _rendered(columns, rows)
+    return _rendered(columns("pod, NIC, handles, objects, refused"), rows)
 
 
 def _of(used: int, most: int) -> str:
@@ -367,5 +355,5 @@ def _folded(sentence: str) -> str:
     return "\n".join(map(terminal_table.printable, lines))
 
 
-def _rendered(columns: Sequence[Column], rows: Sequence[Row]) -> str:
-    return terminal_table.table(columns, rows, wide=False, most=terminal_table.width())
+def _rendered(shown: Sequence[Column], rows: Sequence[Row]) -> str:
+    return terminal_table.table(shown, rows, wide=False, most=terminal_table.width())

@@ -10,7 +10,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from central.cli import output_format, scheduler_access, terminal_table
-from central.cli.terminal_table import Column
+from central.cli.terminal_table import columns
 from central.server import argtypes
 from central.server.grpc import query_client
 
@@ -101,19 +101,14 @@ def as_csv(reply: "pb.UsageReply", by: tuple[str, ...]) -> str:
 def as_table(reply: "pb.UsageReply", by: tuple[str, ...], most: int | None) -> str:
     if not reply.rows:
         return ""
-    columns = [
-        *(Column(key) for key in by),
-        Column("GPU-hours", number=True),
-        Column("held idle", "held", number=True),
-        Column("lost", number=True),
-    ]
     rows = [
         (*(name or "-" for name in row.keys), *(f"{getattr(row, key):.2f}" for key in AMOUNTS))
         for row in reply.rows
     ]
+    shown = columns(", ".join([*by, "#GPU-hours, #held idle|held, #lost"]))
     sums = [sum(getattr(row, key) for row in reply.rows) for key in AMOUNTS]
     total = ("total", *("" for _ in by[1:]), *(f"{each:.2f}" for each in sums))
-    return terminal_table.table(columns, [*rows, total], wide=False, most=most)
+    return terminal_table.table(shown, [*rows, total], wide=False, most=most)
 
 
 def _notes(reply: "pb.UsageReply") -> list[str]:

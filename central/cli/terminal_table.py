@@ -46,6 +46,17 @@ class Cell:
 Row = Sequence[str | int | Cell]
 
 
+def columns(titles: str) -> tuple[Column, ...]:
+    """Parses titles, separated by commas, each with its short form behind a bar: "Name, ~State, #Pending|Pend, +User".
+    Marks before a title: # numbers, ~ a state, + only with -o wide."""
+    made = []
+    for each in titles.split(", "):
+        title, _, short = each.lstrip("#~+").partition("|")
+        marks = each[: len(each) - len(each.lstrip("#~+"))]
+        made.append(Column(title, short, "+" in marks, "#" in marks, "~" in marks))
+    return tuple(made)
+
+
 def width() -> int | None:
     """The terminal's width, else COLUMNS; None: unlimited, for programs that read the output."""
     if sys.stdout.isatty():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from central.cli import exit_codes, output_format, terminal_table
 from central.cli.doctor import bundle, checks, installation
+from central.cli.exit_codes import CannotDo
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.connection import TooLong
 from central.kube.transport.http_client import Client, StatusError, Unreachable
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         config, namespace = load_user_config(args.kubeconfig, args.context)
     except KubeconfigError as error:
-        return _fail(error, exit_codes.USAGE)
+        raise CannotDo(error) from error
     client = Client(config)
     try:
         found = installation.read(
@@ -33,13 +34,13 @@ def run(args: argparse.Namespace) -> int:
         if args.bundle:
             bundle.write(Path(args.bundle), client, found, lines)
     except Unreachable as error:
-        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+        raise CannotDo(
+            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
+        ) from error
     except StatusError as error:
-        return _fail(f"the API server refuses you: {error}", exit_codes.REFUSED)
+        raise CannotDo(f"the API server refuses you: {error}", exit_codes.REFUSED) from error
     except (OSError, TooLong) as error:
-        return _fail(
-            f"{args.bundle}: {getattr(error, 'strerror', None) or error}", exit_codes.USAGE
-        )
+        raise CannotDo(f"{args.bundle}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         client.close()
     if args.output in output_format.WHOLE:
@@ -52,8 +53,3 @@ def run(args: argparse.Namespace) -> int:
         about = "look through it before you attach it to a report; it has names of nodes, queues and gangs"
         print(f"lockstep: wrote {args.bundle}; {about}", file=sys.stderr)
     return exit_codes.FAILED if any(each.level == "fail" for each in findings) else 0
-
-
-def _fail(why: object, code: int) -> int:
-    print(f"lockstep: {why}", file=sys.stderr)
-    return code

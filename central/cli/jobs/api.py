@@ -8,23 +8,15 @@ from urllib.parse import urlencode
 import orjson
 
 from central.cli import exit_codes
+from central.cli.exit_codes import CannotDo
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import MERGE, Client, StatusError, Stream, Unreachable
 from central.model.json_types import Json
-from protos.printing import error_lines
 
 PAGE = 500
 GONE = 410
 REWATCH_S = 1.0
-
-
-class CannotDo(Exception):
-    """A sentence for the user. code: the exit code."""
-
-    def __init__(self, why: str, code: int = exit_codes.USAGE) -> None:
-        super().__init__(error_lines(why))
-        self.code = code
 
 
 def refusal_code(status: int) -> int:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from central.cli.exit_codes import CannotDo
 from protos.names import BLOCK, NODE, PARTS_OF_NODE, RACK, ZONE
 
 SHELLS = ("bash", "zsh", "fish")
@@ -114,5 +115,5 @@ def _names(kind: str, args: Any) -> Iterable[str]:
         with apis.open_api(*chosen) as api:
             found = [one for each in names[kind] for one in api.all(BY_KIND[each])]
             return list(dict.fromkeys(one["metadata"]["name"] for one in found))
-    except apis.CannotDo:
+    except CannotDo:
         return []  # no messages in the middle of a completion

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from central.cli import output_format, terminal_table
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import job_table, list_command, queue_listing, queue_tenants, training_page
-from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api, CannotDo
+from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api
 from central.cli.jobs.scheduler_view import NOT_ASKED, SchedulerView, asked_of_scheduler
-from central.cli.terminal_table import Cell, Column, age, clock, table, wrapped
+from central.cli.terminal_table import Cell, Column, age, clock, columns, table, wrapped
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
@@ -24,24 +25,11 @@ INDENT = 14
 EVENTS_SHOWN = 12
 NOTHING: Mapping[str, str] = {}
 
-_TASKS = (
-    Column("Task"),
-    Column("Replicas", "Repl", number=True),
-    Column("Min", number=True),
-    Column("Pending", "Pend", number=True),
-    Column("Running", "Run", number=True),
-    Column("Succeeded", "Succ", number=True),
-    Column("Failed", "Fail", number=True),
-    Column("Policies"),
+_TASKS = columns(
+    "Task, #Replicas|Repl, #Min, #Pending|Pend, #Running|Run, #Succeeded|Succ, "
+    "#Failed|Fail, Policies"
 )
-_PODS = (
-    Column("Pod"),
-    Column("Task"),
-    Column("Status", state=True),
-    Column("Restarts", "Rest", number=True),
-    Column("Age", number=True),
-    Column("Node"),
-)
+_PODS = columns("Pod, Task, ~Status, #Restarts|Rest, #Age, Node")
 
 
 GPUS = Column("GPUs")
@@ -96,8 +84,8 @@ class Page:
         at = meta.get("creationTimestamp")
         self.line("Created", f"{clock(at)} ({age(at)})")
 
-    def table(self, columns: tuple[Column, ...], rows: list[tuple[str | int | Cell, ...]]) -> None:
-        self.text += "\n" + table(columns, rows, wide=False, most=self.most)
+    def table(self, shown: tuple[Column, ...], rows: list[tuple[str | int | Cell, ...]]) -> None:
+        self.text += "\n" + table(shown, rows, wide=False, most=self.most)
 
 
 def job(api: Api, name: str, most: int | None, gang: SchedulerView = NOT_ASKED) -> str:
@@ -249,9 +237,9 @@ def _tenants(page: Page, args: argparse.Namespace, found: Json) -> None:
     if reply is None:
         page.line("Used by each", trouble)
         return
-    columns, rows = queue_tenants.columns_and_rows(reply)
+    shown, rows = queue_tenants.columns_and_rows(reply)
     if rows:
-        page.table(columns, rows)
+        page.table(shown, rows)
     if reply.hidden_tenants:
         page.text += f"\n{reply.hidden_tenants} more not shown\n"
     elif not rows:

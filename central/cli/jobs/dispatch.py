@@ -3,9 +3,10 @@ quickly."""
 
 import argparse
 import importlib
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from central.cli.exit_codes import CannotDo
 
 if TYPE_CHECKING:
     from central.cli.jobs.api import Api
@@ -20,37 +21,31 @@ def command(path: str) -> Command:
     return found
 
 
-def guarded(path: str) -> Callable[[argparse.Namespace], int]:
-    """Runs the command. What fails for the user's reasons is one sentence, and an exit code of central.cli.exit_codes."""
+def with_api(path: str) -> Callable[[argparse.Namespace], int]:
+    """The command as a function of its arguments. Raises CannotDo."""
 
     def run(args: argparse.Namespace) -> int:
-        from central.cli.jobs.api import CannotDo, open_api, usual_namespace
+        from central.cli.jobs.api import open_api, usual_namespace
 
-        try:
-            _set_chosen(args)
-            if getattr(args, "filename", None):
-                from central.cli.jobs import job_run
+        _set_chosen(args)
+        if getattr(args, "filename", None):
+            from central.cli.jobs import job_run
 
-                args.objects = job_run.read(args.filename)  # before any server is asked
-            namespace = getattr(args, "namespace", None)
-            if getattr(args, "dry_run", False):
-                from central.cli.jobs import job_run
+            args.objects = job_run.read(args.filename)  # before any server is asked
+        namespace = getattr(args, "namespace", None)
+        if getattr(args, "dry_run", False):
+            from central.cli.jobs import job_run
 
-                namespace = namespace or usual_namespace(args.kubeconfig, args.context)
-                return job_run.show(namespace, args)
-            with open_api(args.kubeconfig, args.context, namespace) as api:
-                return command(path)(api, args)
-        except CannotDo as error:
-            print(f"lockstep: {error}", file=sys.stderr)
-            return error.code
+            namespace = namespace or usual_namespace(args.kubeconfig, args.context)
+            return job_run.show(namespace, args)
+        with open_api(args.kubeconfig, args.context, namespace) as api:
+            return command(path)(api, args)
 
     return run
 
 
 def _set_chosen(args: argparse.Namespace) -> None:
     """args.chosen: the name, or the list of names for verbs that take several."""
-    from central.cli.jobs.api import CannotDo
-
     if not hasattr(args, "many"):
         return
     operands = args.names if isinstance(args.names, list) else [args.names] if args.names else []

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
 
 from central.cli import terminal_table
-from central.cli.jobs.api import JOBS, PODS, Api, CannotDo
+from central.cli.exit_codes import CannotDo
+from central.cli.jobs.api import JOBS, PODS, Api
 from central.cli.jobs.describe import job_pods, task_of
 from central.cli.jobs.job_table import ENDED, group_of, why_of
 from central.kube.transport.http_client import StatusError, Unreachable

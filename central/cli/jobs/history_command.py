@@ -3,44 +3,26 @@ for `lockstep job list --state ended`."""
 
 import argparse
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
-from central.cli import exit_codes, output_format, scheduler_access, terminal_table
-from central.cli.jobs.api import Api, CannotDo
-from central.cli.terminal_table import Cell, Column, Row, age, clock
+from central.cli import output_format, scheduler_access, terminal_table
+from central.cli.jobs.api import Api
+from central.cli.terminal_table import Cell, Row, age, clock, columns
 from central.model.json_types import Json
 from central.server.grpc import query_client
-from central.server.grpc.query_client import SchedulerAddress
 
 ENDED = "ended"
 HOUR_S = 3600.0
 INDENT = 14
-CODES = {
-    query_client.NOT_FOUND: exit_codes.NOT_FOUND,
-    query_client.REFUSED: exit_codes.REFUSED,
-    query_client.UNREACHABLE: exit_codes.UNREACHABLE,
-}
-EVENTS = (Column("Time"), Column("Event"), Column("Cause"), Column("What"))
-WAITS = (Column("Since"), Column("Waited", number=True), Column("Cause"), Column("Why"))
-JOBS = (
-    Column("Name"),
-    Column("Queue"),
-    Column("State", state=True),
-    Column("GPUs", number=True),
-    Column("GPU-hours", number=True),
-    Column("Waited", number=True),
-    Column("Ran", number=True),
-    Column("Ended"),
-    Column("User"),
-)
+EVENTS = columns("Time, Event, Cause, What")
+WAITS = columns("Since, #Waited, Cause, Why")
+JOBS = columns("Name, Queue, ~State, #GPUs, #GPU-hours, #Waited, #Ran, Ended, User")
 
 
 def show(api: Api, args: argparse.Namespace) -> int:
     name, namespace = args.chosen, api.namespace
     query = {"namespace": namespace, "name": name}
-    record = _asked(args, lambda at: query_client.page(at, "/api/job", **query))
+    record = query_client.page(scheduler_access.scheduler_address(args), "/api/job", **query)
     if args.output in output_format.WHOLE:
         print(output_format.written(record, args.output), end="")
     else:
@@ -50,7 +32,8 @@ def show(api: Api, args: argparse.Namespace) -> int:
 
 def list_ended(api: Api, args: argparse.Namespace) -> int:
     where = {} if args.everywhere else {"namespace": api.namespace}
-    found: list[Json] = _asked(args, lambda at: query_client.pages(at, "/api/jobs", **where))
+    at = scheduler_access.scheduler_address(args)
+    found: list[Json] = query_client.pages(at, "/api/jobs", **where)
     rows = [
         row for row in found if args.queue in ("", row["queue"]) and args.user in ("", row["user"])
     ]
@@ -131,10 +114,3 @@ def _time(time_s: float | None) -> str:
 
 def _span(seconds: float) -> str:
     return age(_stamp(0.0), datetime.fromtimestamp(max(0.0, seconds), UTC))
-
-
-def _asked(args: argparse.Namespace, ask: Callable[[SchedulerAddress], Any]) -> Any:
-    try:
-        return ask(scheduler_access.scheduler_address(args))
-    except query_client.CannotAsk as error:
-        raise CannotDo(str(error), CODES.get(error.kind, exit_codes.USAGE)) from error

@@ -346,7 +346,7 @@ def _verb(
     parser: argparse.ArgumentParser = verbs.add_parser(
         verb, help=about, description=_sentence(about)
     )
-    parser.set_defaults(run=dispatch.guarded(path), path=path, kind=kind)
+    parser.set_defaults(run=dispatch.with_api(path), path=path, kind=kind)
     _flags(parser, (*COMMON, *(() if kind == "queue" else (NAMESPACE,))))
     for table in tables:
         _flags(parser, table)

@@ -10,8 +10,9 @@ from typing import Any, TextIO
 import yaml
 
 from central.cli import terminal_table
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import follow
-from central.cli.jobs.api import JOBS, Api, CannotDo, named
+from central.cli.jobs.api import JOBS, Api, named
 from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from central.cli.jobs.api import GROUPS, PODS, Api, CannotDo
-from central.cli.terminal_table import Cell, Column, Row, age, clock, moment
+from central.cli.exit_codes import CannotDo
+from central.cli.jobs.api import GROUPS, PODS, Api
+from central.cli.terminal_table import Cell, Row, age, clock, columns, moment
 from central.kube.decode.effective_requests import requests_of
 from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import ResourcePath
@@ -16,24 +17,9 @@ JOB_NAME = "volcano.sh/job-name"
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 NODES_SHOWN = 2
 CLAUSES_SHOWN = 2  # of a reason; `lockstep job view` has all
-COLUMNS = (
-    Column("Name"),
-    Column("Queue"),
-    Column("State", state=True),
-    Column("GPUs", number=True),
-    Column("Pods", number=True),
-    Column("Where"),
-    Column("Time"),
-    Column("User", wide=True),
-    Column("Type", wide=True),
-    Column("Min", wide=True, number=True),
-    Column("Pending", wide=True, number=True),
-    Column("Succeeded", wide=True, number=True),
-    Column("Failed", wide=True, number=True),
-    Column("Retries", wide=True, number=True),
-    Column("Size", wide=True),
-    Column("Created", wide=True),
-    Column("Why"),
+COLUMNS = columns(
+    "Name, Queue, ~State, #GPUs, #Pods, Where, Time, +User, +Type, +#Min, +#Pending, "
+    "+#Succeeded, +#Failed, +#Retries, +Size, +Created, Why"
 )
 
 Key = tuple[str, str]  # namespace, name

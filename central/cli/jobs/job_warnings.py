@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from central.cli.jobs.api import Api, CannotDo
+from central.cli.exit_codes import CannotDo
+from central.cli.jobs.api import Api
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT

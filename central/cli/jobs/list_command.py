@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from central.cli import output_format, terminal_table
 from central.cli.jobs import history_command, job_table, queue_listing
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api
-from central.cli.terminal_table import Column, Row, age
+from central.cli.terminal_table import Column, Row, age, columns
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
@@ -15,31 +15,10 @@ from protos.names import GPU
 
 NAMESPACE = Column("Namespace")
 
-GROUP = (
-    Column("Name"),
-    Column("Phase", state=True),
-    Column("Min", number=True),
-    Column("Running", "Run", number=True),
-    Column("Succeeded", wide=True, number=True),
-    Column("Failed", wide=True, number=True),
-    Column("Queue"),
-    Column("Age", number=True),
-    Column("Why", wide=True),
-)
-QUEUE = (
-    Column("Name"),
-    Column("Weight", number=True),
-    Column("State", state=True),
-    Column("Parent"),
-    Column("Inqueue", "Inq", number=True),
-    Column("Pending", "Pend", number=True),
-    Column("Running", "Run", number=True),
-    Column("Unknown", "Unkn", number=True),
-    Column("Completed", "Compl", number=True),
-    Column("Guarantee", wide=True),
-    Column("Deserved", wide=True),
-    Column("Capability", wide=True),
-    Column("Allocated", wide=True),
+GROUP = columns("Name, ~Phase, #Min, #Running|Run, +#Succeeded, +#Failed, Queue, #Age, +Why")
+QUEUE = columns(
+    "Name, #Weight, ~State, Parent, #Inqueue|Inq, #Pending|Pend, #Running|Run, "
+    "#Unknown|Unkn, #Completed|Compl, +Guarantee, +Deserved, +Capability, +Allocated"
 )
 
 
@@ -101,8 +80,8 @@ def _table(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Nam
 
 
 def _columns(kind: ResourcePath, args: argparse.Namespace) -> tuple[Column, ...]:
-    columns: tuple[Column, ...] = COLUMNS[kind.kind]
-    return (NAMESPACE, *columns) if args.everywhere and kind.namespaced else columns
+    found = COLUMNS[kind.kind]
+    return (NAMESPACE, *found) if args.everywhere and kind.namespaced else found
 
 
 def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> list[Row]:

@@ -3,7 +3,8 @@ every client of this API does; queues are changed directly."""
 
 import argparse
 
-from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, CannotDo, named
+from central.cli.exit_codes import CannotDo
+from central.cli.jobs.api import COMMANDS, JOBS, KINDS, QUEUES, Api, named
 from central.controllers.job.state_machine import TRANSITIONS
 from central.kube.resource_paths import ResourcePath
 from central.model.jobspec import PENDING

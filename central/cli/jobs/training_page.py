@@ -5,22 +5,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from central.cli.terminal_table import Cell, Column, age
+from central.cli.terminal_table import Cell, age, columns
 from central.model.json_types import Json
 from central.model.timestamps import duration, stamp
 
 if TYPE_CHECKING:
     from protos.stubs import fleet_pb2 as pb
 
-COLUMNS = (
-    Column("Member", "Mem", number=True),
-    Column("Rank", number=True),
-    Column("Step", number=True),
-    Column("Step time", "Time", number=True),
-    Column("Records/s", "Rec/s", number=True),
-    Column("Speed"),
-    Column("Place"),
-)
+COLUMNS = columns("#Member|Mem, #Rank, #Step, #Step time|Time, #Records/s|Rec/s, Speed, Place")
 OLD_S = 10.0  # two heartbeats: an older report is said to be old
 UNKNOWN = "-"
 Row = tuple[str | int | Cell, ...]

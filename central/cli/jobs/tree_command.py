@@ -6,21 +6,14 @@ from central.cli import output_format, terminal_table
 from central.cli.jobs import queue_listing
 from central.cli.jobs.api import Api
 from central.cli.jobs.queue_listing import gpus_in
-from central.cli.terminal_table import Column, Row
+from central.cli.terminal_table import Row, columns
 from central.model.json_types import Json
 from protos.names import GPU
 
 AMOUNTS = ("used", "deserved", "guarantee", "capability")
-COLUMNS = (
-    Column("Queue"),
-    Column("Used", number=True),
-    Column("Deserved", "Desrv", number=True),
-    Column("Guarantee", "Guar", number=True),
-    Column("Capability", "Cap", number=True),
-    Column("Weight", "Wt", number=True),
-    Column("Running", "Run", number=True),
-    Column("Pending", "Pend", number=True),
-    Column("State", state=True),
+COLUMNS = columns(
+    "Queue, #Used, #Deserved|Desrv, #Guarantee|Guar, #Capability|Cap, #Weight|Wt, "
+    "#Running|Run, #Pending|Pend, ~State"
 )
 
 

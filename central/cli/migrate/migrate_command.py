@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 from central.cli import exit_codes, output_format, terminal_table
+from central.cli.exit_codes import CannotDo
 from central.cli.migrate import from_kube_scheduler, from_kueue, from_volcano
 from central.cli.migrate.cluster_objects import ClusterObjects, read_cluster
 from central.cli.migrate.finding import Finding
@@ -30,12 +31,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         config, _ = load_user_config(args.kubeconfig, args.context)
     except KubeconfigError as error:
-        return _fail(error, exit_codes.USAGE)
+        raise CannotDo(error) from error
     client = Client(config)
     try:
         cluster = read_cluster(client)
     except Unreachable as error:
-        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+        raise CannotDo(
+            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
+        ) from error
     finally:
         client.close()
     found = {name: list(SOURCES[name](cluster)) for name in args.source or SOURCES}
@@ -61,8 +64,3 @@ def _text(found: dict[str, list[Finding]]) -> Iterator[str]:
             yield title
             width = terminal_table.width() or 10_000
             yield from (hung(f"  {each.about}: {each.text}", width) for each in here)
-
-
-def _fail(why: object, code: int) -> int:
-    print(f"lockstep: {why}", file=sys.stderr)
-    return code

@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from central.cli import exit_codes, output_format, scheduler_access, terminal_table
-from central.cli.terminal_table import Column
+from central.cli.exit_codes import CannotDo
+from central.cli.terminal_table import columns
 from central.cli.what_if import changes, comparison, live_cluster, question
 from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.question import Answer, Change
@@ -32,11 +33,13 @@ def run(args: argparse.Namespace) -> int:
         found = question.answer(cluster, _hardware(args), change, args, args.until)
     except live_cluster.CannotRead as error:
         refused = error.status in (401, 403)
-        return _fail(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE)
+        raise CannotDo(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE) from error
     except Unreachable as error:
-        return _fail(f"the API server does not answer: {error}", exit_codes.UNREACHABLE)
+        raise CannotDo(
+            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
+        ) from error
     except (changes.BadChange, documents.BadInput, KubeconfigError) as error:
-        return _fail(error, exit_codes.USAGE)
+        raise CannotDo(error) from error
     for sentence in found.notes:
         _warn(sentence)
     if args.output in output_format.WHOLE:
@@ -85,15 +88,9 @@ def _text(answer: Answer) -> Iterable[str]:
         yield f"... and {len(found) - MOST_ROWS} more; -o json prints all"
     if found:
         yield ""
-    columns = (Column(""), Column("now", number=True), Column("then", number=True))
     rows = [(name, f"{before:g}", f"{after:g}") for name, before, after in answer.totals]
-    yield terminal_table.table(columns, rows, wide=False, most=most).rstrip()
+    yield terminal_table.table(columns(", #now, #then"), rows, wide=False, most=most).rstrip()
 
 
 def _warn(sentence: str) -> None:
     print(f"lockstep: {sentence}", file=sys.stderr)
-
-
-def _fail(why: object, code: int) -> int:
-    _warn(str(why))
-    return code

@@ -8,8 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import follow
-from central.cli.jobs.api import JOBS, Api, CannotDo
+from central.cli.jobs.api import JOBS, Api
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import StatusError, Stream, Unreachable
 from tests.central.cli.run_cli import member, mpi

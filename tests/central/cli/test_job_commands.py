@@ -15,9 +15,10 @@ import orjson
 import pytest
 import yaml
 
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import api as apis
 from central.cli.jobs import describe, dispatch, follow, job_run
-from central.cli.jobs.api import Api, CannotDo
+from central.cli.jobs.api import Api
 from central.cli.main import main, parser
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
