@@ -49,7 +49,12 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
 NOTE = "<!-- Written by `make reference` from the code. Do not edit. -->\n"
 DAEMONS = {"lockstep central": "scheduler-flags.md", "lockstep-agent run": "agent-flags.md"}
+WITH = {  # options that a command has whenever it has another one
+    "--server": ("--ca-file", "--token-file", "--server-name"),
+    "--kubeconfig": ("--context",),
+}
 Rows = Iterator[tuple[str, ...]]
+UNUSED = "Not used by Lockstep."
 VOLCANOS = ", under Volcano's name"
 
 
@@ -69,7 +74,8 @@ def command_line() -> str:
     common = set(first.values())
     text = "# Command line\n\n"
     text += "Options that every command has (`-h`, `--help`) are left out.\n\n## Common options\n\n"
-    text += "Each command lists those of these that it has by name.\n\n"
+    text += "Each command lists those of these that it has by name. With `--server` come the three below it, with "
+    text += "`--kubeconfig` `--context`.\n\n"
     text += listed(row for row in shared if row in common)
     for prog, parser, about in every:
         text += f"\n## {prog}\n\n{prose(about[:1].upper() + about[1:])}.\n"
@@ -91,7 +97,10 @@ def command_line() -> str:
 
 
 def _by_name(title: str, rows: list[tuple[str, ...]]) -> str:
-    return f"- {title}: {', '.join(f'`{_long(name)}`' for name, _ in rows)}\n" if rows else ""
+    names = [_long(name) for name, _ in rows]
+    left_out = {each for of, others in WITH.items() if of in names for each in others}
+    named = ", ".join(f"`{name}`" for name in names if name not in left_out)
+    return f"- {title}: {named}\n" if rows else ""
 
 
 def _long(names: str) -> str:
@@ -161,7 +170,7 @@ def metrics() -> str:
     text = (
         "# Metrics\n\nBoth programs serve `/metrics` with `--metrics-listen HOST:PORT`, and with "
     )
-    text += "these metrics the usual `process_*` ones. A metric without a type is a gauge.\n"
+    text += "these metrics the usual `process_*` ones. Names of counters end in `_total`; the others are gauges.\n"
     text += f"Amounts are {UNITS}.\n"
     scheduler = _of_scheduler()
     ours = [each for each in scheduler if each.name.startswith("lockstep")]
@@ -171,9 +180,11 @@ def metrics() -> str:
         groups: dict[str, dict[str, list[str]]] = {}
         for each in sorted(families, key=lambda each: each.name):
             labels = ", ".join(f"`{label}`" for label in getattr(each, "_labelnames", ()))
-            kind = "" if each.type == "gauge" else f" ({each.type})"
+            kind = " (histogram)" if each.type == "histogram" else ""
             about = each.documentation.replace(f"{UNITS} that", "amounts that")
             about = prose(about[:1].upper() + about[1:].removesuffix(VOLCANOS))
+            for label in getattr(each, "_labelnames", ()):  # the heading has them
+                about = about.removesuffix(f", by {label}")
             alike = groups.setdefault(labels, {}).setdefault(about, [])
             alike.append(f"`{_exposed(each)}`{kind}")
         text += f"\n## {title}\n"
@@ -239,7 +250,8 @@ def _exposed(family: Metric) -> str:
 
 def kinds() -> str:
     text = "# Custom resources\n\nFields that only Kubernetes sets (`apiVersion`, `kind`, "
-    text += "`metadata`) are left out. `[]` stands for a list's items, `{}` for a map's values.\n"
+    text += "`metadata`) are left out. `[]` stands for a list's items, `{}` for a map's values. A field without a type is a "
+    text += "string, and integers are at least 0.\n"
     found = [
         yaml.safe_load(file.read_text()) for file in sorted((ROOT / "daemonset/crds").iterdir())
     ]
@@ -255,8 +267,14 @@ def kinds() -> str:
         text += prose(_schema(crd).get("description", "")) + "\n"
         shared = None if names["kind"] == "Job" else job
         alike = groupby(_fields(_schema(crd), "", shared, {}), key=lambda row: row[1:])
+        unused: list[str] = []
         for (kind, about), rows in alike:
-            text += f"- {', '.join(row[0] for row in rows)} ({kind}): {about}\n"
+            names = [row[0] for row in rows]
+            if about == UNUSED:
+                unused += names
+            else:
+                text += f"- {', '.join(names)}{'' if kind == 'string' else f' ({kind})'}: {about}\n"
+        text += f"- {', '.join(unused)}: {UNUSED}\n" if unused else ""
     return text
 
 
@@ -287,8 +305,10 @@ def _fields(
         inside = json.dumps(inner.get("properties", {}), sort_keys=True)
         first = seen.setdefault(inside, where) if len(inner.get("properties", {})) > 1 else where
         again = "" if first == where else f"Its fields are those of `{first}`."
-        texts = (prose(field.get("description", "")), _bounds(field), again)
-        about = " ".join(filter(None, texts))
+        described = prose(field.get("description", ""))
+        bounds = _bounds(field)
+        bounds = "" if described and bounds == "At least 0." else bounds
+        about = " ".join(filter(None, (described, bounds, again)))
         if about or not inner.get("properties"):
             yield f"`{where}`", _type(field), about
         if not again:

@@ -16,7 +16,7 @@ def test_page_is_as_the_code_has_it(name: str) -> None:
 def test_every_field_of_a_custom_resource_has_a_meaning() -> None:
     rows = [line for line in reference.kinds().splitlines() if line.startswith("- `")]
     assert rows
-    assert [line for line in rows if not line.partition("): ")[2].strip()] == []
+    assert [line for line in rows if not line.partition(": ")[2].strip()] == []
 
 
 def test_the_charts_schema_is_of_its_values_and_knows_every_flag() -> None:
