@@ -25,6 +25,7 @@ from .step_file import SAVING, mark
 
 _log = logging.getLogger("lockstep_train")
 KEEP = 3
+_ALONE = Ranks()
 MANIFEST = "complete.json"
 COMPLETE_WITHIN_S = 600.0  # from the first part that rank 0 wrote to the last of the others
 
@@ -71,22 +72,26 @@ class Record(Protocol):
 
 
 class LocalRecord:
-    """The record of one process: every checkpoint that it wrote is complete."""
+    """The record of processes without a coordinator: a checkpoint is complete when the digests of all parts are in its
+    folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._parts = Path(folder), 1
 
     def begin(self, step: int, generation: int) -> str:
         return f"ckpt-{step}-{generation}"
 
     def written(self, name: str, part: Part) -> None:
-        """Completes the checkpoint: there is one part."""
+        self._parts = part.parts
 
     def completed(self, name: str, data: Mapping[str, Any]) -> bool:
-        return True
+        return all((self._folder / name / f"digest-{rank}").exists() for rank in range(self._parts))
 
     def newest(self) -> str | None:
         return None
 
     def restored(self, name: str) -> None:
-        """Does nothing: there is no other process."""
+        """Does nothing: there is no coordinator."""
 
 
 class CoordinatedRecord:
@@ -145,9 +150,11 @@ class Checkpoints:
         rank: int,
         parts: int,
         data: Mapping[str, Any] | None,
+        ranks: Ranks = _ALONE,
     ) -> None:
         """Write this rank's part. An error of an earlier asynchronous one is raised here. While the coordinator is
-        away the checkpoint is left out: training continues without it."""
+        away the checkpoint is left out: training continues without it. ranks: they begin together, so that rank 0
+        counts no digest of an earlier attempt."""
         self._raise()
         json.dumps(data, allow_nan=False)  # what cannot be stored is refused before it is written
         try:
@@ -159,8 +166,10 @@ class Checkpoints:
         place.mkdir(parents=True, exist_ok=True)
         made = place / f"part-{rank}.new"
         _remove(made)
+        _forget(place, lambda of: of == rank or (rank == 0 and of >= parts))
+        ranks.all(True)
         saving = _Saving(name, step, made, place / f"part-{rank}", rank, parts, dict(data or {}))
-        self._write(saving, write, Ranks())
+        self._write(saving, write, _ALONE)
 
     def _write(self, saving: _Saving, write: Callable[[str], Any], ranks: Ranks) -> None:
         saved, follows = mark(SAVING), False
@@ -198,6 +207,7 @@ class Checkpoints:
                 name = self._record.begin(step, generation)
                 _remove(self.folder / name / "part-0.new")
                 (self.folder / name / "part-0.new").mkdir(parents=True)
+                _forget(self.folder / name, lambda of: True)
             except (OSError, CoordinatorError) as failed:
                 error = failed
         name = ranks.first(name if error is None else "")
@@ -308,6 +318,7 @@ class Checkpoints:
         folder = saving.place.parent
         parts = [folder / f"part-{rank}" for rank in range(saving.parts)]
         if saving.together:
+            _remove(saving.place)
             saving.made.rename(saving.place)
             parts = [saving.place]
         sizes = [_size(part) for part in parts]
@@ -381,6 +392,13 @@ def _damage(place: Path, ranks: Ranks) -> str:
             except (ValueError, KeyError, TypeError):
                 return f"{noted.name} is not what was written"
     return ""
+
+
+def _forget(place: Path, which: Callable[[int], bool]) -> None:
+    """Removes digests of an earlier attempt at the same checkpoint, by their ranks."""
+    for each in place.glob("digest-*"):
+        if each.suffix != ".new" and which(int(each.name.partition("-")[2])):
+            each.unlink(missing_ok=True)
 
 
 def _share(file: Path, folder: Path, ranks: int) -> int:

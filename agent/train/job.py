@@ -48,7 +48,7 @@ class Job:
     ) -> None:
         self.membership, self._launched = membership, launched
         self._record = None if membership is None else CoordinatedRecord(membership)
-        self.checkpoints = Checkpoints(folder, self._record or LocalRecord())
+        self.checkpoints = Checkpoints(folder, self._record or LocalRecord(folder))
         self._hangs: HangWatch | None = None
         self.world: World | None = None  # of the present turn
         self._follows = self._leaves = False
@@ -113,13 +113,19 @@ class Job:
             try:
                 with self._busy():
                     if together:
-                        ranks = self._ranks(world)
                         self.checkpoints.save_together(
-                            step, world.generation, write, ranks=ranks, data=data
+                            step, world.generation, write, ranks=self._ranks(world), data=data
                         )
                     else:
+                        alone = self._record is not None or parts == 1
                         self.checkpoints.save(
-                            step, world.generation, write, rank=world.rank, parts=parts, data=data
+                            step,
+                            world.generation,
+                            write,
+                            rank=world.rank,
+                            parts=parts,
+                            data=data,
+                            ranks=Ranks() if alone else process_ranks(),
                         )
             except Stale:
                 if not self._follows:

@@ -155,6 +155,58 @@ def test_any_writer_into_one_folder(tmp_path: Path) -> None:
     assert ranks(3, OTHER_WRITER, tmp_path) == [[7, {"step": 7}, files]] * 3
 
 
+SLOW_WRITER = """
+import pathlib
+import lockstep_train.checkpoints as ours
+job = lt.job.present_job()
+job.checkpoints._keep = 99
+slow = {"at": None}
+def slowed(name):
+    function = getattr(ours, name)
+    def run(*given):
+        if slow["at"] == (name, world.rank):
+            time.sleep(0.1)
+        return function(*given)
+    setattr(ours, name, run)
+import time
+points = ["_remove", "_forget", "_files", "_digest", "_write_whole", "_size"]
+[slowed(name) for name in points]
+def write(path):
+    if slow["at"] == ("write", world.rank):
+        time.sleep(0.1)
+    place = pathlib.Path(path)
+    (place / f"stage-{world.rank}").mkdir(parents=True)
+    for number in range(3):
+        (place / f"stage-{world.rank}/layer-{number}").write_text(f"{world.rank} {slow}" + "again" * attempt)
+step, wrong = 0, []
+for attempt in range(2):  # the second one finds the folders of the first
+    step = 0
+    for name in [*points, "write"]:
+        for rank in range(world.size):
+            step, slow["at"] = step + 1, (name, rank)
+            job.save(step, write, data={"step": step}, KIND=True)
+            dist.barrier()
+            slow["at"] = None
+            saved = job.latest(together=True)
+            text = [each.read_text() for part in saved.parts for each in pathlib.Path(part).rglob("layer-*")]
+            if saved.step != step or len(text) != 6 or not all(str((name, rank)) in each for each in text):
+                wrong.append([attempt, name, rank, saved.step, len(text)])
+    dist.barrier()
+    if attempt == 0 and world.rank == 0:
+        for each in pathlib.Path("checkpoints").glob("*/complete.json"):
+            each.unlink()
+    dist.barrier()
+print(json.dumps(wrong))
+"""
+
+
+@pytest.mark.parametrize("kind", ["together", "sharded"])
+def test_a_rank_may_be_slow_at_any_point_of_a_save(tmp_path: Path, kind: str) -> None:
+    """Without a coordinator rank 0 waits for the digests of all parts, also where an earlier attempt left some."""
+    script = SLOW_WRITER.replace("KIND", kind)
+    assert ranks(2, script, tmp_path) == [[], []]
+
+
 def test_share_leaves_parts_where_they_are(tmp_path: Path) -> None:
     """At the start each rank has its own part; what is not divided is sent."""
     script = (
