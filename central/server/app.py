@@ -241,7 +241,7 @@ def _services(
     usage = AllocationReports(history) if history is not None else None
     asked, past = ClusterQueries(loop), PastCluster(history) if history is not None else None
     records = RecordApi(loop, observed.records, past)
-    api = WebApi(observed.surveyor, asked, past, records=records)
+    api = WebApi(observed.surveyor, asked, records, past)
     queries = QueryService(
         asked, authenticator, AccessReviewer(client), usage, coordinators.views, pages=api.page
     )

@@ -7,12 +7,10 @@ from math import inf
 from typing import Protocol
 
 from central.model import wording
-from central.model.facts import PodSpec
 from central.model.phases import UNKNOWN
 from central.model.resources import DEFAULT, requested
 from central.scheduler import pending_cause, quarantine, refusal_reasons
 from central.scheduler.elastic import size_reasons
-from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, mig, nics
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
@@ -37,6 +35,7 @@ from central.server.grpc.query_service import (
     TenantUse,
 )
 from central.server.stats import count_gpus
+from central.server.stats.node_rows import problem_of
 from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
 from central.server.stats.sliced_question import SlicedQuestion
@@ -193,26 +192,16 @@ def _pod_view(scheduler: Scheduler, pod: Pod) -> PodView:
 
 
 def _problems(node: ClusterNode, allocatable: int, now: float) -> str:
-    problems = []
-    refusal = node_filters.refusal(PodSpec(()), node.seen, now) if node.seen else ""
-    if refusal:
-        problems.append(refusal)
-    if node.silent:
-        problems.append("the agent has stopped reporting")
-    elif not node.offered:
-        problems.append("the agent or the kubelet is restarting")
-    elif node.report is None:
-        problems.append("no agent has reported")
-    else:
-        healthy = node.report.topology.healthy_mask().bit_count()
-        # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
-        shared = (node.reported.healthy & mask_of(node.free_shares())).bit_count()
-        if allocatable in (healthy, healthy - shared):
-            return "; ".join(problems)
-        problems.append(
-            f"{healthy} healthy GPUs, but the kubelet reports {allocatable} allocatable"
-        )
-    return "; ".join(problems)
+    problem = problem_of(node, now)
+    if node.silent or not node.offered or node.report is None:
+        return problem
+    healthy = node.report.topology.healthy_mask().bit_count()
+    # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
+    shared = (node.reported.healthy & mask_of(node.free_shares())).bit_count()
+    if allocatable in (healthy, healthy - shared):
+        return problem
+    differs = f"{healthy} healthy GPUs, but the kubelet reports {allocatable} allocatable"
+    return f"{problem}; {differs}".removeprefix("; ")
 
 
 SET_ASIDE_OF_CLUSTER = "set aside after a failure of the scheduler (a bug), which its Event and the scheduler's log name"

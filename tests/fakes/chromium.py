@@ -31,6 +31,16 @@ PATIENCE_S = 50.0
 Json = dict[str, Any]
 
 
+def axe() -> str:
+    """The source of axe-core, which checks pages for accessibility. Whoever has none skips."""
+    file = Path(os.environ.get("LOCKSTEP_AXE", Path.home() / ".cache/axe-core/package/axe.min.js"))
+    if not file.exists():
+        pytest.skip(
+            "there is no axe-core: npm pack axe-core, unpack it into ~/.cache/axe-core (or set LOCKSTEP_AXE)"
+        )
+    return file.read_text()
+
+
 class Page:
     """One tab. errors: what the page logged as an error, and exceptions that nothing caught."""
 
@@ -68,6 +78,21 @@ class Page:
         }[key]
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+
+    def click(self, found: str) -> None:
+        """Clicks into the middle of an element, an expression, with the mouse, once it is shown."""
+        spot = f"(({found}).scrollIntoView({{block: 'center'}}), ({found}).getBoundingClientRect())"
+        self.until(f"({found}).getClientRects().length")
+        box = self.value(f"(({spot}).toJSON())")
+        self.click_at(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+    def click_at(self, x: float, y: float) -> None:
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def link(self, text: str, within: str = "document") -> str:
+        """Returns the expression of the first link with this text."""
+        return f"[...{within}.querySelectorAll('a')].find((each) => each.textContent === {text!r})"
 
     def screenshot(self, file: Path) -> None:
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=False)

@@ -31,12 +31,11 @@ def show(api: Api, args: argparse.Namespace) -> int:
 
 
 def list_ended(api: Api, args: argparse.Namespace) -> int:
-    where = {} if args.everywhere else {"namespace": api.namespace}
-    at = scheduler_access.scheduler_address(args)
-    found: list[Json] = query_client.pages(at, "/api/jobs", **where)
-    rows = [
-        row for row in found if args.queue in ("", row["queue"]) and args.user in ("", row["user"])
-    ]
+    where = {"state": ENDED, "sort": "-ended", "queue": args.queue, "user": args.user}
+    where |= {} if args.everywhere else {"namespace": api.namespace}
+    rows: list[Json] = query_client.pages(
+        scheduler_access.scheduler_address(args), "/api/jobs", **where
+    )
     if args.output in output_format.WHOLE:
         print(output_format.written(rows, args.output), end="")
     elif not rows:

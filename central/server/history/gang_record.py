@@ -2,6 +2,7 @@
 long it waited for what, and its GPU-seconds. It is read and kept as JSON."""
 
 from dataclasses import dataclass, field
+from itertools import islice
 
 from central.model.json_types import Json
 
@@ -9,6 +10,7 @@ EVENTS_MOST = 200  # of a record: the first tenth and the latest
 SIZES_MOST = 500
 WAITS_MOST = 200
 NODES_MOST = 256
+NODES_LISTED = 3  # in a list of jobs
 TEXT_MOST = 600  # characters
 PENDING, ADMITTED, PLACED, BOUND, RUNNING = "pending", "admitted", "placed", "bound", "running"
 COMPLETED, FAILED, DELETED = "completed", "failed", "deleted"
@@ -84,6 +86,9 @@ class GangRecord:
             **self.facts,
             "gpus": max((gpus for _, _, gpus in self.sizes), default=0.0),
             "pods": max((pods for _, pods, _ in self.sizes), default=0),
+            "size": [*self.sizes[-1][1:]] if self.sizes else [0, 0.0],
+            "nodes": [*islice(self.nodes, NODES_LISTED)],
+            "node_count": len(self.nodes),
             "gpu_seconds": {"allocated": self.allocated, "lost": self.lost},
             "waited": sum(self.waited.values()),
         }

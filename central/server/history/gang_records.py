@@ -22,6 +22,7 @@ from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.server.history.cluster_records import ClusterRecords
 from central.server.history.gang_record import (
     ADMITTED,
     BOUND,
@@ -46,6 +47,9 @@ class KeptRecord(NamedTuple):
     body: bytes  # the record as JSON
 
 
+Noted = tuple[list[tuple[Json, list[Json]]], list[bytes]]
+
+
 class GangRecords:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -57,10 +61,13 @@ class GangRecords:
         self._of_pod: dict[str, GangKey] = {}
         self._left: dict[GangKey, Counter[str]] = {}  # why pods leave, with their number
         self._changed: dict[str, None] = {}  # uids of records that steps() has not given
+        self.cluster = ClusterRecords(scheduler)
 
     def adopt(self, known: Iterable[Json]) -> None:
         """Takes the records of gangs that had not ended when the last scheduler did, before the loop begins."""
-        self._known = {each["uid"]: each for each in known}
+        by_uid = {each["uid"]: each for each in known}
+        self._known = {uid: each for uid, each in by_uid.items() if each["namespace"]}
+        self.cluster.adopt([each for each in by_uid.values() if not each["namespace"]])
 
     # --- in the loop ------------------------------------------------------------------------
 
@@ -72,6 +79,8 @@ class GangRecords:
             for gang in [*self._scheduler.state.gangs.values()]:
                 self._of_pod.update(dict.fromkeys(gang.members, gang.key))
                 self._look(gang.key, now)
+            self._end_missed(now)
+        self.cluster.observe(facts, now)
         touched = dict.fromkeys(named for named in map(self._key, facts) if named is not None)
         gangs = self._scheduler.state.gangs
         for fresh in [each for each in touched if each not in self._open and each in gangs]:
@@ -181,6 +190,20 @@ class GangRecords:
         self._open[gang.key] = record
         return record
 
+    def _end_missed(self, now: float) -> None:
+        """Ends the records of gangs that were deleted while no scheduler ran."""
+        for known in self._known.values():
+            record = GangRecord.read(known)
+            if record.facts["ended"] is None:
+                if record.sizes and record.sizes[-1][1]:
+                    record.resize(record.counted, 0, 0.0)
+                record.wait(record.counted, "", "")
+                record.note(now, DELETED, "while no scheduler was running")
+                record.facts["stage"], record.facts["ended"] = DELETED, now
+            record.counted = now
+            self._close(record, now)
+        self._known = {}
+
     def _resize(self, record: GangRecord, gang: Gang, holders: list[Pod], now: float) -> None:
         worth = self._scheduler.queues.currency.worth
         gpus = sum(worth(pod.spec.requests) for pod in holders) / GPU_UNITS
@@ -255,7 +278,8 @@ class GangRecords:
                 found.append(KeptRecord(record.summary(), body))
             yield
         ended = [self._ended[uid] for uid in changed if uid in self._ended]
-        return [*found, *ended]
+        others = self.cluster.take(scheduler.state.now)
+        return [*found, *ended, *(KeptRecord(row, orjson.dumps(body)) for row, body in others)]
 
     def find(self, namespace: str, name: str) -> Json | bytes | None:
         """Returns the latest record of that name: of a gang, or of its owner, with or without its kind."""
@@ -267,11 +291,22 @@ class GangRecords:
                 return ended.body
         return None
 
-    def ended(self) -> list[Json]:
-        """Returns the summaries of gangs that have ended, latest first."""
-        over = [each.summary() for each in self._open.values() if each.facts["ended"] is not None]
-        found = [*(each.summary for each in self._ended.values()), *over]
-        return sorted(found, key=lambda each: -each["ended"])
+    def listed(self, scheduler: Scheduler) -> Generator[None, None, list[Json]]:
+        """Returns the summaries of all gangs, of those that have ended the latest first, for a sliced question."""
+        found = []
+        for record in [*self._open.values()]:
+            found.append(record.summary())
+            yield
+        return [*found, *(each.summary for each in reversed(self._ended.values()))]
+
+    def events(self, scheduler: Scheduler) -> Generator[None, None, Noted]:
+        """Returns the facts and events of each record that is open, and the records that have ended as JSON, for a
+        sliced question."""
+        found = []
+        for record in [*self._open.values(), *self.cluster.records.values()]:
+            found.append(({**record.facts}, [*record.events]))
+            yield
+        return found, [each.body for each in self._ended.values()]
 
 
 def is_called(facts: Json, name: str) -> bool:

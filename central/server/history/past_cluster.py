@@ -1,4 +1,4 @@
-"""The cluster at a past time, and curves of queues and jobs over a span of time, from the history's file."""
+"""The cluster at a past time, and curves of queues over a span of time, from the history's file."""
 
 import re
 import threading
@@ -15,6 +15,7 @@ from central.server.stats.surveyor import Survey
 
 POINTS_MOST = 300  # of a curve
 ENDED_MOST = 50_000
+READ_MOST = 5_000  # records, for a list of events
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,16 @@ class PastCluster:
 
     def ended(self) -> list[Json]:
         """Returns the summaries of gangs that have ended, latest first."""
-        sql = "SELECT summary FROM records WHERE ended IS NOT NULL ORDER BY ended DESC LIMIT ?"
+        sql = "SELECT summary FROM records WHERE ended IS NOT NULL AND namespace != '' ORDER BY ended DESC LIMIT ?"
         with self._store.readable() as db:
             return [orjson.loads(body) for (body,) in db.execute(sql, (ENDED_MOST,))]
+
+    def events(self, since_s: float) -> list[Json]:
+        """Returns the records that had not ended before, those that end last first."""
+        sql = "SELECT body FROM records WHERE ended >= ? ORDER BY ended DESC LIMIT ?"
+        with self._store.readable() as db:
+            found = db.execute(sql, (since_s, READ_MOST)).fetchall()
+        return [orjson.loads(zlib.decompress(body)) for (body,) in found]
 
     def samples(self, since_s: float, until_s: float) -> list[tuple[int, Json]]:
         """Returns at most POINTS_MOST samples of the span, evenly chosen and with the last one, oldest first."""

@@ -2,7 +2,6 @@
 gangs. Both are compressed JSON; a picture of 5,000 nodes with 40,000 GPUs has some 100 kB."""
 
 import zlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from math import inf
@@ -21,21 +20,13 @@ from protos.names import GPU
 
 PENDING_MOST = 20_000  # gangs in a picture
 REASONS_MOST = 500  # of these, with their sentence
-QUEUES_MOST = JOBS_MOST = 200  # in a sample, those with the most GPUs
+QUEUES_MOST = 200  # in a sample, those with the most GPUs
 PICTURE_BYTES_MOST = 64 << 20  # decompressed
 
 
 def sample(survey: Survey) -> bytes:
-    """GPUs by queue as [used, deserved, requested], pods and GPUs by job, and totals."""
-    pods: Counter[tuple[str, str]] = Counter()
-    gpus: dict[tuple[str, str], float] = {}
-    for node in survey.nodes.values():
-        for held in node.holders:
-            job = held.namespace, held.job
-            pods[job] += 1
-            gpus[job] = gpus.get(job, 0.0) + held.gpus
+    """GPUs by queue as [used, deserved, requested], and totals."""
     busiest = sorted(survey.queues, key=lambda row: -row.used.get(GPU, 0.0))[:QUEUES_MOST]
-    largest = sorted(gpus, key=lambda job: -gpus[job])[:JOBS_MOST]
     found: Json = {
         "totals": {
             "gpus": survey.count.gpus,
@@ -48,7 +39,6 @@ def sample(survey: Survey) -> bytes:
             row.name: [each.get(GPU, 0.0) for each in (row.used, row.deserved, row.requested)]
             for row in busiest
         },
-        "jobs": [[*job, pods[job], gpus[job]] for job in largest],
     }
     return zlib.compress(orjson.dumps(found), 6)
 

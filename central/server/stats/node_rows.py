@@ -119,7 +119,7 @@ class NodeTable:
             min(count.whole, max(0, columns.gpus.island.item(row))),
             unhealthy,
             tuple(self._holders(scheduler, node)),
-            _problem(node, scheduler.state.now),
+            problem_of(node, scheduler.state.now),
         )
 
     def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
@@ -147,7 +147,7 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
     )
 
 
-def _problem(node: ClusterNode, now: float) -> str:
+def problem_of(node: ClusterNode, now: float) -> str:
     refusal = node_filters.refusal(PodSpec(()), node.seen, now) if node.seen else ""
     if node.silent:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")

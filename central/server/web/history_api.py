@@ -1,4 +1,4 @@
-"""The past in the console: at which times there are pictures of the cluster, and curves of queues and jobs."""
+"""The past in the console: at which times there are pictures of the cluster, and curves of queues."""
 
 import time
 
@@ -19,11 +19,7 @@ class HistoryApi:
 
     def __init__(self, past: PastCluster | None) -> None:
         self._past = past
-        self.calls = {
-            "/api/history": self.history,
-            "/api/curves": self.curves,
-            "/api/sizes": self.sizes,
-        }
+        self.calls = {"/api/history": self.history, "/api/curves": self.curves}
 
     def survey(self, at_s: int) -> Survey:
         """The last picture that is not later."""
@@ -55,18 +51,6 @@ class HistoryApi:
             "times": [at for at, _ in found],
             "queues": {name: [sample["queues"].get(name) for _, sample in found] for name in names},
         }
-
-    def sizes(self, request: Request, viewer: Viewer) -> Json:
-        """Returns the last day: pods and GPUs of one job, 0 if it held none or too few to be noted."""
-        namespace, name = request.text("namespace"), request.text("name")
-        if not viewer.sees(namespace):
-            raise RequestRefused(403, f'you may see no gangs of namespace "{namespace:.63}"')
-        found = self._samples(request)
-        sizes = []
-        for _, sample in found:
-            job = next((row for row in sample["jobs"] if row[:2] == [namespace, name]), None)
-            sizes.append([0, 0] if job is None else job[2:])
-        return {"times": [at for at, _ in found], "sizes": sizes}
 
     def _samples(self, request: Request) -> list[tuple[int, Json]]:
         until = request.number("at", 0, TIME_MOST) or int(time.time())

@@ -5,7 +5,6 @@ Runs in worker threads. The data come from a survey that all viewers share, so t
 more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and where the next one continues.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
@@ -21,6 +20,7 @@ from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
+from central.server.web.job_lists import with_places
 from central.server.web.record_api import RecordApi
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
@@ -39,14 +39,14 @@ class WebApi:
         self,
         surveyor: SurveySource,
         queries: Queries,
+        records: RecordApi,
         past: PastCluster | None = None,
         *,
         what_if: bool = False,
-        records: RecordApi | None = None,
     ) -> None:
         self._surveyor = surveyor
         self.offers_what_if = what_if
-        self._queries = queries
+        self._queries, self._records = queries, records
         self._history = HistoryApi(past)
         self._calls: dict[str, Callable[[Request, Viewer], Json]] = {
             "/api/overview": self.overview,
@@ -56,8 +56,12 @@ class WebApi:
             "/api/node": self.node,
             "/api/gang": self.gang,
             MAY_ASK: self.may_ask,
+            "/api/job": records.job,
+            "/api/jobs": lambda request, viewer: records.jobs(
+                request, viewer, self._survey(request)
+            ),
+            "/api/happened": records.happened,
             **self._history.calls,
-            **(records.calls if records is not None else {}),
         }
 
     def answer(self, request: Request, viewer: Viewer) -> Json:
@@ -148,13 +152,7 @@ class WebApi:
         """The pending gangs by queue, in their order, with their places in it, and those that run while more of their
         pods wait, which have none."""
         survey = self._survey(request)
-        places: Counter[str] = Counter()
-        rows = []
-        for row in survey.pending:
-            places[row.queue] += not row.runs
-            place = None if row.runs else places[row.queue]
-            if viewer.sees(row.key[0]):
-                rows.append((place, row))
+        rows = [pair for pair in with_places(survey) if viewer.sees(pair[1].key[0])]
         redacted = _redactor(viewer, survey)
         return _page(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
 
@@ -172,12 +170,15 @@ class WebApi:
         views = self._queries.node_views(name)
         if not views:
             raise RequestRefused(404, f'node "{name}" not found')
-        return _hardware(views[0], viewer)
+        return {**_hardware(views[0], viewer), "events": self._records.events_of(f"node/{name}")}
 
     def gang(self, request: Request, viewer: Viewer) -> Json:
         namespace, name = request.text("namespace"), request.text("name")
         if not viewer.sees(namespace):
             raise RequestRefused(403, f'you may see no gangs of namespace "{namespace:.63}"')
+        survey = self._survey(request)
+        if request.number("at", 0, TIME_MOST):
+            return _past_gang(survey, namespace, name)
         found = self._queries.explain(namespace, name)
         if found is None:
             raise RequestRefused(404, f"no gang or pod named {namespace}/{name}")
@@ -187,22 +188,68 @@ class WebApi:
             "owner": found.owner or found.name,
             "phase": found.phase,
             "reason": viewer.redacted(found.reason, found.namespaces),
-            "queue": found.queue,
+            "cause": found.cause,
+            "queue": viewer.redacted(found.queue, found.namespaces),
+            "priority": found.priority,
+            "place": found.place,
+            "pending": found.pending,
+            "start": _known(found.start),
+            "sized": viewer.redacted(found.size, found.namespaces),
             "minimum": found.min_member,
             "closest": viewer.redacted(found.closest, found.namespaces),
             "size": len(found.pods),
             "pods": [  # in rank order
                 {
                     "name": pod.name,
-                    "node": pod.node,
                     "gpus": [*indices_of(pod.gpus)],
                     "phase": pod.phase,
                     "confirmed": pod.confirmed,
                     "share": pod.share,
+                    **_where(survey, pod.node),
                 }
                 for pod in found.pods[:ROWS_MOST]
             ],
         }
+
+
+def _past_gang(survey: Survey, namespace: str, name: str) -> Json:
+    """Returns the pods that held GPUs at a past time, in the order of their names' numbers."""
+    held = [
+        (each, row.name)
+        for row in survey.nodes.values()
+        for each in row.holders
+        if each.namespace == namespace and f"/{each.job}".endswith(f"/{name}")
+    ]
+    held.sort(key=lambda pair: (len(pair[0].pod), pair[0].pod))
+    if not held:
+        raise RequestRefused(404, f"{namespace}/{name} held no GPUs at that time")
+    pods = [
+        {
+            "name": each.pod,
+            "gpus": [*indices_of(each.mask)],
+            "phase": "Running" if each.began else "Pending",
+            "share": 0 if each.whole else round(each.gpus * 100),
+            **_where(survey, node),
+        }
+        for each, node in held
+    ]
+    return {
+        "namespace": namespace,
+        "name": name,
+        "owner": held[0][0].job,
+        "size": len(pods),
+        "pods": pods[:ROWS_MOST],
+    }
+
+
+def _where(survey: Survey, node: str) -> Json:
+    """Returns the node of a pod with its domains and its number of GPUs."""
+    row = survey.nodes.get(node)
+    return {
+        "node": node,
+        "path": row.path if row is not None else (),
+        "of": row.count.gpus if row is not None else 0,
+    }
 
 
 def _page(request: Request, rows: Sequence[Any], show: Callable[[Any], Json]) -> Json:
@@ -263,13 +310,14 @@ def _node(row: SurveyedNode, viewer: Viewer, queues: Collection[str]) -> Json:
 def _holders(
     holders: Iterable[HeldGpus], viewer: Viewer, queues: Collection[str]
 ) -> Iterable[Json]:
-    """Yields the holders by gang."""
-    found: dict[tuple[str, str], Json] = {}
-    masks: dict[tuple[str, str], int] = {}
+    """Yields the holders by gang; s: the part of each of its GPUs that a pod has, if not all of it."""
+    found: dict[tuple[str, str, float], Json] = {}
+    masks: dict[tuple[str, str, float], int] = {}
     for held in holders:
         shown = held.queue in queues or viewer.sees(held.namespace)
-        key = (_owner(viewer, held.namespace, held.job), held.queue if shown else "")
-        found.setdefault(key, {"o": key[0], "q": key[1]})
+        part = 0.0 if held.whole else held.gpus
+        key = (_owner(viewer, held.namespace, held.job), held.queue if shown else "", part)
+        found.setdefault(key, {"o": key[0], "q": key[1], **({"s": part} if part else {})})
         masks[key] = masks.get(key, 0) | held.mask
     for key, each in found.items():
         yield {**each, "i": [*indices_of(masks[key])]}
@@ -318,10 +366,12 @@ def _pending(place: int | None, row: PendingRow, redacted: Callable[[str], str])
 
 def _hardware(view: NodeView, viewer: Viewer) -> Json:
     topology = view.topology
-    owners: dict[int, list[str]] = {}
+    owners: dict[int, list[Json]] = {}
     for holder in view.holders:
         for gpu in indices_of(holder.gpus):
-            owners.setdefault(gpu, []).append(_owner(viewer, holder.namespace, holder.pod))
+            job = _owner(viewer, holder.namespace, holder.job)
+            pod = holder.pod if viewer.sees(holder.namespace) else ""
+            owners.setdefault(gpu, []).append({"job": job, "pod": pod, "share": holder.share})
     return {
         "name": view.name,
         "path": view.domains,

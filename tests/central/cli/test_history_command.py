@@ -9,7 +9,7 @@ import pytest
 from central.server.grpc.visibility import Viewer
 from protos.common.http_server import RequestRefused
 from tests.central.cli.run_cli import AskedScheduler, Lockstep
-from tests.central.server.history.test_gang_records import T0, Life, end, run
+from tests.central.server.history.test_gang_records import T0, Life, end, listed, run
 from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
@@ -20,13 +20,15 @@ class Records(CannedAnswers):
         life = Life()
         run(life, "sweep", T0 + 10, user="jane")
         end(life, "sweep", T0 + 3612, "Succeeded")
-        self.record, self.rows = life.record("sweep"), life.records.ended()
+        self.record, self.rows = life.record("sweep"), listed(life)
 
     def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
         if path == "/api/job" and query["name"] in ("sweep", "job/sweep"):
             return {**self.record, "namespace": query["namespace"]}
         if path == "/api/jobs":
-            return {"rows": self.rows, "next": None}
+            assert query["state"] == "ended"
+            rows = [row for row in self.rows if query["queue"] in ("", row["queue"])]
+            return {"rows": rows, "next": None}
         raise RequestRefused(404, f"no record of a job or gang named {query.get('name')}")
 
 

@@ -3,10 +3,10 @@
 const KEY = "lockstep-token";
 
 export function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  const given = decodeURIComponent(location.hash.match(/[#&?]token=([^&]*)/)?.[1] || "");
   if (given) {
     sessionStorage.setItem(KEY, given);
-    history.replaceState(null, "", location.pathname);
+    history.replaceState(null, "", location.pathname + location.hash.replace(/[#&?]token=[^&]*/, ""));
   }
   return sessionStorage.getItem(KEY) || "";
 }

@@ -1,18 +1,25 @@
-// The console: one page that follows the scheduler by server-sent events, and asks for what changed.
+// The console: views that follow the scheduler by server-sent events. The address says what is shown (route.js).
 
 import { Failed, get, setToken, stream, takeToken } from "./api.js";
-import { amount, clock, element, short, show } from "./dom.js";
-import * as panels from "./panels.js";
+import { amount, clock, element, link, moment, ownerLink, short, show, soft } from "./dom.js";
+import * as jobs from "./jobs.js";
+import * as lists from "./lists.js";
 import { RackMap, owned } from "./racks.js";
+import { changed, read, replace, route, to } from "./route.js";
 import { WhatIf } from "./what_if.js";
 
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
-const map = new RackMap(document.getElementById("racks"), chosen);
+const VIEWS = { jobs: "Jobs", queues: "Queues", nodes: "Nodes", happened: "What happened", map: "Map", "what-if": "What if" };
+const FIND = { jobs: "name, user or node", nodes: "node, rack or job", happened: "name or text", map: "node, rack or job" };
+export const map = new RackMap(document.getElementById("racks"), {
+  onChoose: chosen,
+  onOpen: (node, owner) => { location.hash = owner && owner.o !== "-" ? to("job", owner.o.split("/")) : to("node", [node.n]); },
+  onZoom: (path) => { location.hash = changed({ zoom: path.join("/") }); },
+});
 const whatIf = new WhatIf(map);
-let version = 0;
-let detail = null; // {kind: "node" | "gang", ...}
+let version = 0; // of the nodes
+let versionOf = null; // the time of the nodes
 let loading = Promise.resolve();
-let past = null; // the time that is shown; null: now
 let times = []; // of the pictures in the history
 let curves = null;
 let curvesAt = 0;
@@ -24,14 +31,25 @@ document.getElementById("login").addEventListener("submit", (event) => {
   document.getElementById("token").value = "";
   follow();
 });
-document.getElementById("colour").addEventListener("change", (event) => { map.colourBy = event.target.value; redraw(); });
-document.getElementById("find").addEventListener("input", (event) => { map.find = event.target.value; redraw(); });
-
+const filter = document.getElementById("filter");
+filter.addEventListener("submit", (event) => event.preventDefault());
+filter.addEventListener("input", () => replace({ find: filter.elements.find.value, colour: filter.elements.colour.value === "job" ? "" : filter.elements.colour.value, after: "" }));
 const slider = document.getElementById("slider");
-slider.addEventListener("input", () => { moveTo(Number(slider.value) >= times.length ? null : times[Number(slider.value)]); });
-document.getElementById("now").addEventListener("click", () => moveTo(null));
+slider.addEventListener("input", () => replace({ at: Number(slider.value) >= times.length ? "" : String(times[Number(slider.value)]), after: "" }));
+document.getElementById("now").addEventListener("click", () => replace({ at: "" }));
+addEventListener("hashchange", (event) => {
+  const before = `${route.view}/${route.names}`;
+  read();
+  if (live) again();
+  if (`${route.view}/${route.names}` !== before && event.isTrusted) {
+    document.getElementById("view").focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+});
 
-if (takeToken()) follow();
+const token = takeToken();
+read();
+if (token) follow();
 else login("");
 
 function login(why) {
@@ -49,7 +67,8 @@ async function follow() {
     try {
       await stream("/api/events", (overview) => {
         failures = 0;
-        loading = loading.then(() => update(overview)).catch(stopped);
+        live = overview;
+        again();
       });
     } catch (error) {
       if (error instanceof Failed && error.status === 401) {
@@ -62,154 +81,190 @@ async function follow() {
   }
 }
 
-function stopped(error) {
-  say(error.message, true);
+function past() {
+  return route.query.has("at") ? Number(route.query.get("at")) : null;
 }
 
-// Only the last of several moves is shown: a slider sends many.
-function moveTo(time) {
-  past = time;
-  moment();
+// Shows what the address says. Only the last of several moves is shown: a slider sends many.
+function again() {
+  const asked = location.hash;
+  moved();
   loading = loading.then(async () => {
-    if (past !== time) return;
-    version = 0;
-    await present(past === null ? live || (await get("/api/overview")) : await get("/api/overview", { at: past }));
-  }).catch(stopped);
+    if (location.hash !== asked) return;
+    await history();
+    await present(past() === null ? live : await get("/api/overview", { at: past() }));
+  }).catch((error) => say(error.message, true));
 }
 
-function moment() {
-  const at = past === null ? "now" : new Date(past * 1000).toLocaleString([], { weekday: "short", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
+function moved() {
+  const at = past() === null ? "now" : moment(past());
   document.getElementById("moment").textContent = at;
   slider.setAttribute("aria-valuetext", at);
-  document.getElementById("now").disabled = past === null;
-  document.documentElement.classList.toggle("past", past !== null);
-  if (past === null) slider.value = times.length;
-}
-
-async function update(overview) {
-  live = overview;
-  await history(overview);
-  if (past === null) await present(overview);
+  document.getElementById("now").disabled = past() === null;
+  document.documentElement.classList.toggle("past", past() !== null);
+  slider.value = past() === null ? times.length : Math.max(0, times.findIndex((time) => time >= past()));
 }
 
 // Once a minute: which times there are, and the queues' curves.
-async function history(overview) {
-  if (overview.at - curvesAt < 60) return;
-  curvesAt = overview.at;
+async function history() {
+  if (live.at - curvesAt < 60) return;
+  curvesAt = live.at;
   const found = await get("/api/history");
   times = found.times;
   document.getElementById("time").hidden = !times.length;
   slider.max = times.length;
-  slider.value = past === null ? times.length : Math.max(0, times.findIndex((time) => time >= past));
-  curves = found.kept && overview.may.queues ? await get("/api/curves") : null;
-  moment();
+  curves = found.kept && live.may.queues ? await get("/api/curves") : null;
+  moved();
 }
 
 async function present(overview) {
-  const at = past === null ? {} : { at: past };
-  document.getElementById("main").hidden = false;
-  show("totals", ...panels.totals(overview));
-  document.getElementById("topology").hidden = !overview.may.nodes;
-  document.getElementById("kept").hidden = !overview.may.nodes;
-  document.getElementById("queues").hidden = !overview.may.queues;
-  document.getElementById("what-if").hidden = !live?.may.what_if || past !== null;
-  if (overview.may.nodes) {
-    map.levels = overview.levels;
-    await nodes(at);
-    map.held = new Map();
-    for (const row of overview.reservations) {
-      for (const [name, gpus] of Object.entries(row.nodes)) map.held.set(name, (map.held.get(name) || 0) + gpus);
-    }
-    show("kept-body", panels.kept(overview));
-  }
-  show("waiting-body", panels.pending(await get("/api/pending", { limit: 100, ...at }), overview.at, showGang));
-  if (overview.may.queues) {
-    const queues = await get("/api/queues", { limit: 500, ...at });
-    whatIf.queues = queues.rows.map((row) => row.name).filter((name) => !name.startsWith("("));
-    show("queues-body", panels.queues(queues, curves));
-  }
-  redraw();
-  await refresh();
-  if (past !== null) say("showing the past", false);
+  const { view, names, query } = route;
+  const at = past() === null ? {} : { at: past() };
+  map.find = query.get("find") || "";
+  const parameters = { ...Object.fromEntries(query), limit: 200, ...at };
+  const found = await (SHOWN[view] || SHOWN.jobs)(overview, parameters, at).catch((error) => {
+    if (!(error instanceof Failed) || error.status === 401) throw error;
+    return [soft(error.message)];
+  });
+  if (route.view !== view || route.names !== names) return; // the address has changed meanwhile
+  frame(overview, { job: names.join("/"), node: names[0] }[view] || VIEWS[view] || view);
+  show("body", ...found);
+  if (view === "map") drawMap();
+  if (past() !== null) say("showing the past", false);
   else say(`live, ${clock(overview.at)}`, false);
-  document.documentElement.dataset.shown = past === null ? "now" : past;
-  document.documentElement.dataset.version = version;
+  document.documentElement.dataset.shown = past() === null ? "now" : past();
+  Object.assign(document.documentElement.dataset, { version, view: [view, ...names].join("/") });
+}
+
+// What is around the view.
+function frame(overview, title) {
+  const { view, query } = route;
+  document.getElementById("main").hidden = false;
+  show("totals", ...lists.totals(overview));
+  navigation(overview);
+  document.getElementById("title").textContent = title;
+  document.title = `${title} · Lockstep`;
+  for (const id of ["map", "legend", "hint", "chosen", "colours"]) document.getElementById(id).hidden = view !== "map";
+  document.getElementById("what-if").hidden = view !== "what-if";
+  filter.hidden = !(view in FIND);
+  filter.elements.find.placeholder = FIND[view] || "";
+  if (document.activeElement !== filter.elements.find) filter.elements.find.value = query.get("find") || "";
+  filter.elements.colour.value = map.colourBy = query.get("colour") || "job";
+}
+
+function navigation(overview) {
+  const may = { ...overview.may, map: overview.may.nodes, queues: true, jobs: true, happened: true, "what-if": live.may.what_if && past() === null };
+  const found = Object.entries(VIEWS).filter(([view]) => may[view]);
+  show("views", ...found.map(([view, text]) => element("a", { href: to(view), "aria-current": view === route.view ? "page" : undefined }, text)));
+}
+
+const SHOWN = {
+  jobs: async (overview, parameters) => jobs.list(await get("/api/jobs", parameters), overview.at),
+  job: async (overview, parameters, at) => {
+    const [namespace, ...rest] = route.names;
+    const asked = { namespace, name: rest.join("/") };
+    const [record, found] = await Promise.all([known("/api/job", asked), known("/api/gang", { ...asked, ...at })]);
+    if (!record && !found) return [soft(`No job or gang ${namespace}/${asked.name} is known; jobs that ended more than a week ago are forgotten.`)];
+    return [...jobs.page(record, found, overview.at), ...ask("without", `${namespace}/${record?.name || found.owner}`, "What if it ends now?", found)];
+  },
+  queues: async (overview, parameters, at) => {
+    const pending = await get("/api/pending", { limit: 500, ...at });
+    if (!overview.may.queues) return lists.ownQueues(pending, overview.at);
+    return lists.queues(await get("/api/queues", { limit: 500, ...at }), pending, curves, overview.at);
+  },
+  nodes: async (overview, parameters, at) => {
+    await nodes(at, overview);
+    return lists.nodes(map, overview);
+  },
+  node: async () => [...lists.node(await get("/api/node", { name: route.names[0] })), ...ask("cordon", route.names[0], "What if it is cordoned?"), ...ask("drain", route.names[0], "Drained?")],
+  happened: async (overview, parameters) => lists.happened(await get("/api/happened", parameters)),
+  map: async (overview, parameters, at) => {
+    await nodes(at, overview);
+    return [];
+  },
+  "what-if": async (overview, parameters, at) => {
+    await nodes(at, overview);
+    if (overview.may.queues) whatIf.queues = (await get("/api/queues", { limit: 500, ...at })).rows.map((each) => each.name).filter((name) => !name.startsWith("("));
+    return [];
+  },
+};
+
+async function known(path, asked) {
+  try {
+    return await get(path, asked);
+  } catch (error) {
+    if (error instanceof Failed && error.status === 404) return null;
+    throw error;
+  }
 }
 
 // Fetches the nodes that changed since the last time, page by page.
-async function nodes(at) {
+async function nodes(at, overview) {
   let after = "";
-  let since = version;
-  let fresh = null;
+  const moment = at.at || 0;
+  const since = moment === versionOf && !moment ? version : 0;
+  let all = null;
   for (;;) {
     const page = await get("/api/nodes", { since, after, ...at });
-    if ((page.all || !since) && !fresh) fresh = new Map();
-    for (const node of page.nodes) (fresh || map.nodes).set(node.n, node);
+    all = all === null && (page.all || !since);
+    map.update(page.nodes, all);
     if (page.next === null) {
-      if (fresh) map.nodes = fresh;
-      version = at.at ? 0 : page.version;
-      return;
+      version = moment ? 0 : page.version;
+      versionOf = moment;
+      break;
     }
     after = page.next;
   }
+  map.levels = overview.levels;
+  map.held = new Map();
+  for (const each of overview.reservations) {
+    for (const [name, gpus] of Object.entries(each.nodes)) map.held.set(name, (map.held.get(name) || 0) + gpus);
+  }
 }
 
-function redraw() {
+function drawMap() {
+  map.marked = new Set((route.query.get("mark") || "").split(",").filter(Boolean));
+  const zoom = (route.query.get("zoom") || "").split("/").filter(Boolean);
+  if (zoom.join() !== map.zoom.join()) Object.assign(map, { zoom, racks: null });
   map.draw();
-  const node = map.nodes.get(map.chosen);
-  if (node) chosen(node, false);
+  legend();
+  if (map.nodes.has(map.chosen)) chosen(map.nodes.get(map.chosen));
+}
+
+// The way to the domain that is shown, the domains in it, and the colours with their jobs.
+function legend() {
+  const way = [link("all", "map", [], withZoom([])), ...map.zoom.map((name, at) => link(name, "map", [], withZoom(map.zoom.slice(0, at + 1))))];
+  const inside = map.domains();
+  const domains = inside.slice(0, 100).map((each) => element("a", { href: to("map", [], withZoom(each.path)), title: `${each.path.join(" · ")}: ${each.nodes} nodes` }, `${each.path.at(-1)} ${each.free}/${each.gpus}`));
   const sums = [...map.sums().entries()];
   const swatch = (colour) => {
     const made = element("i", { class: "swatch" });
     made.style.background = colour;
     return made;
   };
-  const found = map.colourBy === "state" ? [["in use", map.paint?.good]] : sums.slice(0, 12).map(([name, gpus]) => [`${name} ${amount(gpus)}`, map.colours.get(name), `${short(name)} ${amount(gpus)}`]);
-  if (sums.length > 12 && map.colourBy !== "state") found.push([`and ${sums.length - 12} more`, "transparent"]);
-  if (map.paint) found.push(["free", map.paint.free], ["reserved", map.paint.held], ["unhealthy", map.paint.bad]);
-  show("legend", ...found.map(([name, colour, shown]) => element("span", { title: name }, colour === "transparent" ? "" : swatch(colour), shown || name)));
+  const named = map.colourBy === "state" ? [["in use", map.paint.good]] : sums.slice(0, 12).map(([name, gpus]) => [name, map.colours.get(name), gpus]);
+  const entries = named.map(([name, colour, gpus]) => element("span", { title: name }, swatch(colour), gpus === undefined ? name : map.colourBy === "queue" ? link(`${short(name)} ${amount(gpus)}`, "jobs", [], { queue: name, state: "running" }) : ownerLink(name, `${short(name)} ${amount(gpus)}`)));
+  if (sums.length > 12 && map.colourBy !== "state") entries.push(link(`and ${sums.length - 12} more`, "jobs", [], { state: "running", sort: "-gpus" }));
+  for (const [name, colour] of [["free", "free"], ["reserved", "held"], ["unhealthy", "bad"]]) entries.push(element("span", {}, swatch(map.paint[colour]), name));
+  show("legend", element("p", { class: "way" }, ...way.flatMap((each, at) => (at ? [" › ", each] : [each]))), domains.length ? element("p", { class: "domains" }, "GPUs free: ", ...domains) : "", element("p", { class: "colours" }, ...entries));
 }
 
-function chosen(node, open) {
-  const jobs = new Set([...owned(node).values()].map((each) => (each.o === "-" ? "another namespace" : each.o)));
-  const text = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${amount(node.f)} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${jobs.size ? `; ${[...jobs].join(", ")}` : ""}${node.x ? `; ${node.x}` : ""}`;
+function withZoom(path) {
+  return { ...Object.fromEntries(route.query), zoom: path.join("/") };
+}
+
+function chosen(node) {
+  const text = `${node.n} (${node.p.filter(Boolean).join(" · ") || "no rack"}): ${amount(node.f)} of ${node.g} GPUs free${node.u.length ? `, ${node.u.length} unhealthy` : ""}${node.x ? `; ${node.x}` : ""} `;
   const line = document.getElementById("chosen");
-  if (line.textContent !== text) line.textContent = text; // a screen reader reads it again when it is set
-  if (open) {
-    detail = { kind: "node", name: node.n };
-    map.marked = new Set();
-    refresh(true).catch(stopped);
-  }
-}
-
-function showGang(namespace, name) {
-  detail = { kind: "gang", namespace, name };
-  refresh(true).catch(stopped);
-}
-
-async function refresh(focus = false) {
-  const asked = detail;
-  if (!asked) return;
-  try {
-    if (asked.kind === "node") show("detail-body", panels.node(await get("/api/node", { name: asked.name })), ...ask("cordon", asked.name, "What if it is cordoned?"), ...ask("drain", asked.name, "Drained?"));
-    else {
-      const found = await get("/api/gang", { namespace: asked.namespace, name: asked.name });
-      map.marked = new Set(found.pods.map((pod) => pod.node).filter(Boolean));
-      map.draw();
-      const over = times.length ? panels.sizes(await get("/api/sizes", { namespace: found.namespace, name: found.owner })) : "";
-      show("detail-body", panels.gang(found, map.nodes, over), ...ask("without", `${found.namespace}/${found.name}`, "What if it ends now?"));
-    }
-  } catch (error) {
-    if (!(error instanceof Failed) || error.status === 401) throw error;
-    show("detail-body", element("p", { class: "soft" }, error.message));
-  }
-  if (focus) document.getElementById("detail").scrollIntoView({ block: "nearest" });
+  if (line.dataset.text === text + owned(node).size) return; // a screen reader reads it again when it is set
+  line.dataset.text = text + owned(node).size;
+  show("chosen", link(node.n, "node", [node.n]), text.slice(node.n.length), ...lists.ownersOf(node));
 }
 
 // A button that fills in the form of what-if.
-function ask(kind, name, text) {
-  if (!live?.may.what_if || past !== null) return [];
-  return [element("button", { type: "button", onclick: () => whatIf.begin(kind, name) }, text), " "];
+function ask(kind, name, text, wanted = true) {
+  if (!live?.may.what_if || past() !== null || !wanted) return [];
+  return [element("button", { type: "button", onclick: () => { location.hash = to("what-if"); whatIf.begin(kind, name); } }, text), " "];
 }
 
 function say(text, bad) {

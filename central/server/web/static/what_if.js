@@ -1,7 +1,7 @@
 // What-if: a form for changes of the present cluster, and what they would change. A process of the scheduler simulates.
 
 import { post } from "./api.js";
-import { amount, clock, element, show, span, table } from "./dom.js";
+import { amount, clock, element, jobLink, link, show, span, table } from "./dom.js";
 import { byName } from "./racks.js";
 
 // Of each kind of change: its fields as [name, label, list of suggestions, type], and the text that is sent.
@@ -44,8 +44,8 @@ export class WhatIf {
   begin(kind, ...values) {
     this.changes.replaceChildren();
     const line = this.add(kind, ...values);
-    document.getElementById("what-if").scrollIntoView({ block: "start" });
-    line.querySelector("input").focus({ preventScroll: true });
+    document.getElementById("what-if").hidden = false;
+    line.querySelector("input").focus();
   }
 
   suggest() {
@@ -101,7 +101,7 @@ export class WhatIf {
   told(answer) {
     const totals = answer.totals.map((row) => element("tr", { class: row.now === row.then ? "" : "differs" }, element("td", {}, row.name), element("td", { class: "number" }, amount(row.now)), element("td", { class: "number" }, amount(row.then)), element("td", { class: "number" }, difference(row.then - row.now))));
     const gangs = answer.gangs.map((row) => element("tr", {},
-      element("td", { class: "name" }, row.nodes.length ? element("button", { class: "link", type: "button", title: "mark its nodes on the map", onclick: () => this.mark(row.nodes) }, `${row.namespace}/${row.name}`) : `${row.namespace}/${row.name}`),
+      element("td", { class: "name" }, jobLink(row.namespace, row.name), row.nodes.length ? link(" on the map", "map", [], { mark: row.nodes.join() }) : ""),
       element("td", { class: "reason", "data-label": "now" }, row.now), element("td", { class: "reason", "data-label": "then" }, row.then)));
     const found = [table([["the next " + span(answer.horizon_s)], ["as it is", "number"], ["with the change", "number"], ["", "number"]], totals, "Totals")];
     if (gangs.length) found.push(table([["gang"], ["as it is"], ["with the change"]], gangs, "Gangs that differ"));
@@ -109,12 +109,6 @@ export class WhatIf {
     if (answer.more) found.push(element("p", { class: "soft" }, `and ${answer.more} more gangs`));
     for (const note of answer.notes) found.push(element("p", { class: "soft" }, note));
     return found;
-  }
-
-  mark(nodes) {
-    this.map.marked = new Set(nodes);
-    this.map.draw();
-    document.getElementById("topology").scrollIntoView({ block: "nearest" });
   }
 }
 

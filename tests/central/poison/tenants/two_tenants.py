@@ -21,11 +21,13 @@ from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.grpc.visibility import NAMESPACED, Viewer
+from central.server.history.gang_records import GangRecords
 from central.server.metrics import Metrics
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
+from central.server.web.record_api import RecordApi
 from central.server.web.web_api import WebApi
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
@@ -142,7 +144,9 @@ class TwoTenants:
         loop: Any = AtOnce(self.scheduler)
         surveyor = Surveyor(loop)
         self._queries = ClusterQueries(loop)
-        self._api = WebApi(surveyor, self._queries)
+        self._api = WebApi(
+            surveyor, self._queries, RecordApi(loop, GangRecords(self.scheduler), None)
+        )
         self._metrics = Metrics(dict)
         self._metrics.watch_loop(loop)
         self._metrics.watch_queues(surveyor, QueueMetrics(self._counters, self._labels))

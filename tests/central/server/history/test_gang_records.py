@@ -9,6 +9,7 @@ from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.server.history.gang_record import EVENTS_MOST, GangRecord
 from central.server.history.gang_records import GangRecords, KeptRecord
+from central.server.stats.sliced_question import SlicedQuestion, Steps
 from protos.names import GPU
 from tests.central import factories
 
@@ -19,11 +20,12 @@ T0 = 1000.0
 class Life:
     """A scheduler with one node of 8 GPUs, and the records beside it."""
 
-    def __init__(self, known: tuple[Json, ...] = ()) -> None:
+    def __init__(self, known: tuple[Json, ...] = (), *facts: Fact, now: float = T0) -> None:
+        """facts: what is there in its first cycle, beside the node."""
         self.scheduler = new_scheduler(factories.LEVELS)
         self.records = GangRecords(self.scheduler)
         self.records.adopt(known)
-        self.tell(T0, factories.node("a"), factories.report("a"))
+        self.tell(now, factories.node("a"), factories.report("a"), *facts)
 
     def tell(self, now: float, *facts: Fact) -> list[Any]:
         decisions = schedule_once(self.scheduler, facts, now)
@@ -60,13 +62,21 @@ def end(life: Life, name: str, now: float, phase: str, gpus: int = 4) -> None:
 
 
 def changed(life: Life) -> list[KeptRecord]:
-    steps = life.records.steps(life.scheduler)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as stop:
-        found: list[KeptRecord] = stop.value
-        return found
+    found: list[KeptRecord] = answered(life.records.steps, life)
+    return found
+
+
+def listed(life: Life) -> list[Json]:
+    """Summaries of all gangs."""
+    found: list[Json] = answered(life.records.listed, life)
+    return found
+
+
+def answered(steps: Steps, life: Life) -> Any:
+    question = SlicedQuestion(steps)
+    while not question(life.scheduler):
+        pass
+    return question.answer
 
 
 def names(records: list[KeptRecord]) -> list[str]:
@@ -88,7 +98,7 @@ def test_a_gang_that_runs_and_completes() -> None:
     assert record["gpu_seconds"]["allocated"] == 8 * 100
     assert record["sizes"] == [[T0 + 10, 2, 8.0], [T0 + 110, 0, 0.0]]
     assert record["nodes"] == ["a"]
-    [row] = life.records.ended()
+    [row] = listed(life)
     assert (row["name"], row["stage"], row["gpus"]) == ("job/train", "completed", 8.0)
 
 
@@ -132,9 +142,9 @@ def test_a_record_goes_on_in_the_next_scheduler() -> None:
     life = Life()
     run(life, "train", T0 + 10)
     kept = life.record("train")
-    after = Life((kept,))
     pods = [factories.pod(f"train-{at}", 4, "train", node="a", phase="Running") for at in range(2)]
-    after.tell(T0 + 60, factories.gang("train", 2, created=T0 + 9, owner="job/train"), *pods)
+    gang = factories.gang("train", 2, created=T0 + 9, owner="job/train")
+    after = Life((kept,), gang, *pods, now=T0 + 60)
     record = after.record("train")
     assert record["uid"] == kept["uid"]
     assert story(record) == story(kept)
@@ -165,3 +175,18 @@ def test_changed_records_are_given_once() -> None:
     assert names(changed(life)) == ["train"]
     assert life.record("train")["stage"] == "failed"
     assert GPU not in life.record("train")
+
+
+def test_a_gang_that_is_deleted_while_no_scheduler_runs_has_ended() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    [known] = [orjson.loads(each.body) for each in changed(life)]
+    after = Life((known,), now=T0 + 100)
+    [row] = listed(after)
+    assert (row["stage"], row["ended"], row["gpu_seconds"]["allocated"]) == (
+        "deleted",
+        T0 + 100,
+        8 * 2,
+    )
+    assert after.record("train")["sizes"][-1] == [T0 + 12, 0, 0.0]
+    assert [each.summary["stage"] for each in changed(after)] == ["deleted"]

@@ -178,7 +178,6 @@ def test_a_picture_is_the_survey_again(tmp_path: Path) -> None:
     assert past.at(61.0) is again  # read once
     ((at, sample),) = past.samples(0.0, 100.0)
     assert (at, sample["totals"]["gpus"]) == (60, 32)
-    assert sample["jobs"] == [["ns", "one", 1, 8.0]]
 
 
 def test_long_curves_have_few_points_and_the_last_one(tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from central.server.grpc import query_service
 from central.server.grpc.query_service import Explanation
 from central.server.grpc.visibility import Viewer
 from central.server.history import pictures
+from central.server.history.gang_records import GangRecords
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Survey, Surveyor
+from central.server.web.record_api import RecordApi
 from central.server.web.web_api import WebApi
 from protos.names import GPU
 from protos.stubs import fleet_pb2 as pb
@@ -83,7 +85,7 @@ class EveryView:
         self.survey = Surveyor(loop).survey(0.0)
         self._viewer = Viewer(EveryRight(), Identity("admin"))
         surveyor = Surveyor(loop)
-        self._api = WebApi(surveyor, self.queries)
+        self._api = WebApi(surveyor, self.queries, RecordApi(loop, GangRecords(scheduler), None))
         self.metrics = self._metrics()
         self.topology = pb.TopologyReply(
             nodes=[query_service._node(view, self._viewer) for view in self.queries.node_views("")]

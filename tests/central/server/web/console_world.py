@@ -14,11 +14,14 @@ from central.model.identity import AuthFailure, Identity, Role
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.history import pictures
+from central.server.history.gang_records import GangRecords
 from central.server.history.history_store import HistoryStore
 from central.server.history.past_cluster import PastCluster
 from central.server.loop import Loop
 from central.server.queries import ClusterQueries
+from central.server.stats.sliced_question import SlicedQuestion
 from central.server.stats.surveyor import Surveyor
+from central.server.web.record_api import RecordApi
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import WebServer
 from central.server.web.what_if_process import WhatIfProcess
@@ -57,8 +60,17 @@ def served(
 ) -> Iterator[tuple[WebServer, Callable[[Fact], None]]]:
     """The console, and how to tell the scheduler of more."""
     rights, world = rights or Rights(), World()
-    loop = Loop(new_scheduler(factories.LEVELS), ready=lambda: True)
-    api = WebApi(Surveyor(loop), ClusterQueries(loop), past, what_if=what_if is not None)
+    scheduler = new_scheduler(factories.LEVELS)
+    records = GangRecords(scheduler)
+    if past is not None:
+        records.adopt(past._store.open_records())
+    loop = Loop(
+        scheduler,
+        ready=lambda: True,
+        on_cycle=lambda facts, decisions, _: records.observe(facts, decisions),
+    )
+    recorded = RecordApi(loop, records, past)
+    api = WebApi(Surveyor(loop), ClusterQueries(loop), recorded, past, what_if=what_if is not None)
     server = WebServer("127.0.0.1:0", api, rights, rights, what_if=what_if)
     for fact in facts:
         loop.put(fact)
@@ -80,7 +92,7 @@ def remembered(file: Path, nodes: int, hours: int = 12, every_min: int = 10) -> 
     base = [fact for fact in facts if not isinstance(fact, GangSeen | PodSeen)]
     pods = [fact for fact in facts if isinstance(fact, GangSeen | PodSeen)]
     scheduler = new_scheduler(factories.LEVELS)
-    surveyor = Surveyor(AtOnce(scheduler))
+    surveyor, records = Surveyor(AtOnce(scheduler)), GangRecords(scheduler)
     schedule_once(scheduler, [*base, factories.gang("sweep", 1)], 1000.0)
     moments = hours * 60 // every_min
     sweep = 0
@@ -92,7 +104,11 @@ def remembered(file: Path, nodes: int, hours: int = 12, every_min: int = 10) -> 
         some += [PodGone(f"uid-sweep-{index}") for index in range(size, sweep)]
         sweep = size
         now = end - (moments - 1 - at) * every_min * 60
-        schedule_once(scheduler, some, float(now))
+        records.observe(some, schedule_once(scheduler, some, float(now)))
+        question = SlicedQuestion(records.steps)
+        while not question(scheduler):
+            pass
+        store.keep_records(question.answer)
         survey = surveyor.survey(0.0)
         store.add_picture(now, pictures.sample(survey), pictures.picture(survey))
     return PastCluster(store)

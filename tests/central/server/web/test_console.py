@@ -4,22 +4,37 @@ with hollow nodes and real agents."""
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from central.model.facts import Fact, PodGone
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
 from protos.names import BLOCK, RACK
 from tests.central import factories
 from tests.central.server.test_scheduler_process import reported, submit
-from tests.central.server.web.console_world import cluster, served
-from tests.fakes.chromium import Browser, Page
+from tests.central.server.web.console_world import Rights, cluster, served
+from tests.central.server.web.test_web_server import data
+from tests.fakes.chromium import Browser, Page, axe
+from tests.fakes.eventually import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CONTROLS = """
-window.controls = () => controls.all.filter((each) => !each.disabled && each.getClientRects().length);
-controls.all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")];
+window.controls = () => [...document.querySelectorAll(
+  "a[href], button, input, select, textarea, summary, [tabindex='0']",
+)].filter((each) => !each.disabled && each.getClientRects().length);
 """
+VIEWS = [
+    "jobs",
+    "queues",
+    "nodes",
+    "happened",
+    "map",
+    "job/ns/giant",
+    "job/ns/train-0",
+    "node/node-0001",
+]
 LIVE = "document.getElementById('state').textContent.startsWith('live')"
 
 
@@ -33,30 +48,190 @@ def text(page: Page, where: str) -> str:
     return str(page.value(f"document.querySelector({where!r}).innerText"))
 
 
-def test_the_page_shows_the_cluster_and_obeys_the_keyboard(browser: Browser) -> None:
+def opened(browser: Browser, port: int, view: str = "", **size: Any) -> Page:
+    """The page at its first look at this view, such as jobs?state=running."""
+    mark = f"#/{view}{'&' if '?' in view else '?'}token=admin" if view else "#token=admin"
+    page = browser.page(
+        f"http://127.0.0.1:{port}/{mark}", **({"width": 1280, "height": 900} | size)
+    )
+    page.until(LIVE)
+    return page
+
+
+def test_every_gang_that_is_shown_is_a_link_to_its_page(browser: Browser) -> None:
+    """In the list of jobs, queues, nodes, a node, what happened, the map and its legend."""
     with served(cluster(8)) as (server, _):
-        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=1280, height=900)
-        page.until(LIVE)
-        page.until("document.querySelectorAll('#waiting tbody tr').length == 2")
+        page = opened(browser, server.port)
         assert page.value("location.href") == f"http://127.0.0.1:{server.port}/"
-        assert "never" in text(page, "#waiting")
-        assert "no node has 9 GPUs" in text(page, "#waiting")
-        assert "borrowed" in text(page, "#queues")
+        page.until("document.querySelectorAll('#body tbody tr').length === 6")
+        assert "no node has 9 GPUs" in text(page, "#body")
+        page.click(page.link("ns/giant"))
+        page.until("document.getElementById('title').textContent === 'ns/giant'")
+        page.until(
+            "document.querySelectorAll('#body table[aria-label=Pods] tbody tr').length === 8"
+        )
+        assert "Place 1 of 1 in its queue" in text(page, "#body")
+        page.click(page.link("Queues"))
+        page.until("document.getElementById('title').textContent === 'Queues'")
+        assert "borrowed" in text(page, "#body")
+        page.click(page.link("ns/never"))
+        page.until("document.getElementById('title').textContent === 'ns/never'")
+        page.click(page.link("Nodes"))
+        page.click(page.link("ns/train-0"))
+        page.until("document.querySelectorAll('.ranks i.own').length === 16")
+        page.click(page.link("node-0000"))
+        page.until("document.querySelectorAll('#body dt').length === 8")
+        page.click(page.link("ns/train-0"))
+        page.until("document.getElementById('title').textContent === 'ns/train-0'")
+        page.click(page.link("What happened"))
+        page.click(page.link("ns/small"))
+        page.until("document.getElementById('title').textContent === 'ns/small'")
+        page.click(page.link("Map"))
+        page.click(page.link("ns/small 2"))
+        page.until("document.getElementById('title').textContent === 'ns/small'")
+        assert "kubectl logs -n ns small" in text(page, "#body")
+        assert page.errors == []
+
+
+def test_a_cell_of_the_map_opens_its_job_and_keys_open_its_node(browser: Browser) -> None:
+    with served(cluster(8)) as (server, _):
+        page = opened(browser, server.port, "map")
+        page.until("document.getElementById('legend').textContent.includes('ns/train-0')")
+        box = page.value("document.getElementById('racks').getBoundingClientRect().toJSON()")
+        page.click_at(box["x"] + 118 + 5, box["y"] + 20 + 20 + 9)  # GPU 0 of the first node
+        page.until("document.getElementById('title').textContent === 'ns/train-0'")
+        page.value("history.back()")
+        page.until("!document.getElementById('map').hidden")
         page.value("document.getElementById('racks').focus()")
         page.key("ArrowDown")
+        page.key("ArrowRight")
+        page.until("document.getElementById('chosen').textContent.startsWith('node-0004')")
+        page.key("ArrowLeft")
         page.key("ArrowDown")
         page.until("document.getElementById('chosen').textContent.startsWith('node-0001')")
         page.key("Enter")
-        page.until("document.querySelectorAll('#detail-body dt').length == 8")
-        assert "GPU 3" in text(page, "#detail-body .bad ~ dl .bad")
-        page.key("ArrowRight")
-        page.until("document.getElementById('chosen').textContent.startsWith('node-0004')")
-        page.value("document.querySelector('#waiting button.link').click()")
-        page.until(
-            "document.getElementById('detail-body').innerText.includes('Pods') || "
-            "document.querySelector('#detail-body table') !== null"
-        )
+        page.until("document.getElementById('title').textContent === 'node-0001'")
+        page.until("document.querySelector('#body dt.bad')?.textContent === 'GPU 3'")
         assert page.errors == []
+
+
+def test_only_racks_that_changed_are_drawn_and_a_level_is_shown_alone(browser: Browser) -> None:
+    with served(cluster(200)) as (server, put):
+        page = opened(browser, server.port, "map")
+        page.until("document.getElementById('legend').textContent.includes('b3')")
+        page.value("import('./console.js').then((each) => { window.map = each.map; })")
+        page.until("window.map && map.boxes.length === 200")
+        version = page.value("document.documentElement.dataset.version")
+        put(factories.node("node-0007", rack="r001", block="b0", unschedulable=True))
+        page.until(f"document.documentElement.dataset.version !== {version!r}")
+        page.until("map.nodes.get('node-0007').x && map.drawn > 0 && map.drawn <= 8")
+        page.click(
+            "[...document.querySelectorAll('.domains a')].find((each) => each.textContent.startsWith('b3'))"
+        )
+        page.until("map.boxes.length === 8")
+        assert page.value("location.hash") == "#/map?zoom=b3"
+        page.click(
+            "[...document.querySelectorAll('.domains a')].find((each) => each.textContent.startsWith('r049'))"
+        )
+        page.until("map.boxes.length === 4 && map.size.label")
+        page.click(page.link("all"))
+        page.until("map.boxes.length === 200")
+        assert page.errors == []
+
+
+def test_a_shared_gpu_shows_its_shares(browser: Browser) -> None:
+    facts: list[Fact] = [
+        factories.node("n0", shares=True),
+        factories.report("n0", factories.topology(2, shares=True)),
+    ]
+    parts = [factories.part(name, share) for name, share in (("a", 25), ("b", 50))]
+    with served([*facts, *parts]) as (server, _):
+        page = opened(browser, server.port, "map")
+        page.until("document.getElementById('legend').textContent.includes('ns/a 0.25')")
+        column = (
+            "(() => { const c = document.getElementById('racks'), d = c.getContext('2d').getImageData(118 + 9, 40, 1, 18)"
+            ".data; const s = {}; for (let i = 0; i < d.length; i += 4) { const k = `${d[i]},${d[i+1]},${d[i+2]}`;"
+            "s[k] = (s[k] || 0) + 1; } return Object.values(s).sort((a, b) => b - a); })()"
+        )
+        shares = page.value(column)
+        assert shares[0] in (8, 9, 10), "half of the cell"
+        assert len(shares) >= 3, "two owners and what is free"
+
+
+def test_an_address_can_be_pasted_and_reloaded(browser: Browser) -> None:
+    with served(cluster(8)) as (server, _):
+        page = opened(browser, server.port, "jobs?find=train&state=running&sort=-gpus")
+        page.until("document.querySelectorAll('#body tbody tr').length === 3")
+        page.value("window.old = true")
+        page.call("Page.reload")
+        page.until("!window.old && document.querySelectorAll('#body tbody tr').length === 3")
+        assert page.value("document.querySelector('[name=find]').value") == "train"
+        assert page.value("document.querySelector('[aria-sort]').textContent") == "GPUs"
+        page.click("document.querySelector('[name=find]')")
+        page.value("document.querySelector('[name=find]').value = 'train-1'")
+        page.value(
+            "document.querySelector('[name=find]').dispatchEvent(new Event('input', {bubbles: true}))"
+        )
+        page.until("document.querySelectorAll('#body tbody tr').length === 1")
+        assert "find=train-1" in page.value("location.hash")
+        page.click(page.link("pending 0"))
+        page.until("document.getElementById('body').textContent.includes('No job is like that')")
+        page.click(page.link("prod", "document.body") + " || " + page.link("all 1"))
+        page.until("document.querySelectorAll('#body tbody tr').length === 1")
+        page.click(page.link("prod"))
+        page.until("location.hash.includes('queue=prod')")
+        page.until("document.querySelector('a.chip')?.textContent === 'queue prod ×'")
+        assert page.errors == []
+
+
+def test_a_user_of_one_namespace_sees_a_useful_page(browser: Browser) -> None:
+    rights = Rights(("ann", "pods", "ns"))
+    with served(cluster(8), rights) as (server, _):
+        url = f"http://127.0.0.1:{server.port}/#token=ann"
+        page = browser.page(url, width=1280, height=900)
+        page.until(LIVE)
+        page.until("document.querySelectorAll('#body tbody tr').length === 6")
+        views = "[...document.querySelectorAll('#views a')].map((each) => each.textContent)"
+        assert page.value(views) == ["Jobs", "Queues", "What happened"]
+        page.click(page.link("Queues"))
+        page.until("document.querySelectorAll('#body ol.waits li').length === 2")
+        page.click(page.link("ns/giant"))
+        page.until("document.getElementById('body').textContent.includes('Place 1 of 1')")
+        page.click(page.link("What happened"))
+        page.until("document.querySelectorAll('#body tbody tr').length > 5")
+        assert page.errors == []
+
+
+def test_from_a_cold_start_to_the_sizes_of_an_elastic_job(browser: Browser) -> None:
+    """In one click: the jobs are the first view, and the page of a job shows its sizes."""
+    with served(cluster(8)) as (server, put):
+        pods = [factories.pod(f"elastic-{at}", 1, "elastic") for at in range(3)]
+        put(factories.gang("elastic", 1, owner="job/elastic"))
+        for pod in pods:
+            put(pod)
+        eventually(lambda: "elastic" in str(data(server, "/api/jobs?state=running")))
+        put(PodGone(pods[2].uid))
+        page = opened(browser, server.port)
+        page.click(page.link("ns/job/elastic"))
+        page.until("document.querySelector('.size svg')?.ariaLabel.includes('pods: 2 to 3')")
+        assert page.errors == []
+
+
+def test_the_page_passes_axe(browser: Browser) -> None:
+    """The accessibility rules of axe-core, in each view, light and dark."""
+    source = axe()
+    with served(cluster(8)) as (server, _):
+        for dark in (False, True):
+            page = opened(browser, server.port, dark=dark)
+            page.value(source)
+            for view in VIEWS:
+                page.value(f"location.hash = '#/{view}'")
+                page.until(f"document.documentElement.dataset.view === {view!r}")
+                found = page.value(
+                    "axe.run().then((each) => each.violations.map((one) => "
+                    "`${one.id}: ${one.nodes.map((node) => node.html).join(' ')}`))"
+                )
+                assert found == [], (view, dark)
 
 
 def test_colours_of_the_map_are_those_of_the_scheme(browser: Browser) -> None:
@@ -66,6 +241,8 @@ def test_colours_of_the_map_are_those_of_the_scheme(browser: Browser) -> None:
         for dark in (False, True):
             page = browser.page(url, width=1000, height=700, dark=dark)
             page.until(LIVE)
+            page.value("location.hash = '#/map'")
+            page.until("document.getElementById('legend').textContent.includes('free')")
             seen.append(page.value("getComputedStyle(document.body).backgroundColor"))
             pixels = page.value(
                 "(() => { const c = document.getElementById('racks'); const d = c.getContext('2d')"
@@ -78,48 +255,45 @@ def test_colours_of_the_map_are_those_of_the_scheme(browser: Browser) -> None:
         assert seen[0] != seen[1]
 
 
-def test_a_phone_needs_no_scrolling_sideways(browser: Browser) -> None:
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_needs_no_scrolling_sideways(browser: Browser, view: str) -> None:
     with served(cluster(8)) as (server, _):
-        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=360, height=740)
-        page.until(LIVE)
+        page = opened(browser, server.port, view, width=360, height=740)
+        page.until(f"document.documentElement.dataset.view === {view!r}")
         assert page.value("document.documentElement.scrollWidth") <= 360
-        page.until("document.querySelectorAll('#queues tbody tr').length == 5")
-        wide = "each.scrollWidth > each.clientWidth"
         tables = "[...document.querySelectorAll('.scroll')]"
-        assert page.value(f"{tables}.length") >= 3
-        cut = f"{tables}.filter((each) => {wide}).map((each) => each.firstChild.ariaLabel)"
+        cut = f"{tables}.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.firstChild.ariaLabel)"
         assert page.value(cut) == [], "figures are cut off"
-        label = "getComputedStyle(document.querySelector('#queues td.number'), '::before').content"
-        assert "used" in page.value(label)
+        label = "getComputedStyle(document.querySelector('#body td.number'), '::before').content"
+        if view == "queues":
+            assert "used" in page.value(label)
 
 
 @pytest.mark.parametrize("nodes", [8, 200, 5000])
-def test_every_control_is_reached_by_keyboard(browser: Browser, nodes: int) -> None:
+@pytest.mark.parametrize("view", ["jobs", "map"])
+def test_every_control_is_reached_by_keyboard(browser: Browser, nodes: int, view: str) -> None:
     """By Tab, in the order of the page, with a focus that can be seen."""
     with served(cluster(nodes)) as (server, _):
-        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=1280, height=900)
-        page.until(LIVE)
-        page.until("document.querySelectorAll('#waiting button.link').length == 2")
+        page = opened(browser, server.port, view)
+        page.until(f"document.documentElement.dataset.view === {view!r}")
         page.value(CONTROLS)
-        wanted = page.value("controls().map((each) => controls.all.indexOf(each))")
-        assert len(wanted) >= 6
+        wanted = page.value("controls().length")
+        assert wanted >= 6
         seen: list[int] = []
-        for _ in range(len(wanted) + 1):
+        for _ in range(min(wanted, 150)):
             page.key("Tab")
-            at = page.value("controls.all.indexOf(document.activeElement)")
-            if at < 0 or at in seen:
-                break
+            at = page.value("controls().indexOf(document.activeElement)")
             style = "getComputedStyle(document.activeElement)"
             assert page.value(f"{style}.outlineStyle != 'none' || {style}.boxShadow != 'none'"), at
             seen.append(at)
-        assert seen == wanted
+        assert seen == [*range(min(wanted, 150))]
 
 
 def test_the_focus_stays_when_the_tables_are_replaced(browser: Browser) -> None:
     with served(cluster(8)) as (server, put):
-        page = browser.page(f"http://127.0.0.1:{server.port}/#token=admin", width=1280, height=900)
-        page.until("document.querySelectorAll('#waiting button.link').length == 2")
-        page.value("window.link = document.querySelectorAll('#waiting button.link')[1]")
+        page = opened(browser, server.port)
+        page.until("document.querySelectorAll('#body tbody tr').length == 6")
+        page.value(f"window.link = {page.link('ns/giant')}")
         page.value("window.link.focus()")
         put(factories.pod("another", 9, queue="prod"))
         page.until("!window.link.isConnected")
@@ -162,11 +336,10 @@ def test_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> No
     page = browser.page(f"http://localhost:{port}/#token={token}", width=1200, height=800)
     page.until(LIVE)
     submit(cluster, "train", 2, 8)
-    page.until("document.getElementById('legend').textContent.includes('default/train 16')")
+    page.until("document.getElementById('body').textContent.includes('default/train')")
     submit(cluster, "giant", 3, 8)
-    page.until("document.getElementById('waiting').textContent.includes('default/giant')")
-    page.value("document.querySelector('#waiting button.link').click()")
-    page.until("document.querySelectorAll('#detail-body tbody tr').length == 3")
+    page.click(page.link("default/giant"))
+    page.until("document.querySelectorAll('#body table[aria-label=Pods] tbody tr').length == 3")
     assert page.errors == []
 
 
@@ -177,9 +350,10 @@ def test_what_if_on_a_real_scheduler(box: tuple[LocalCluster, int], browser: Bro
     submit(cluster, "train", 2, 8)
     page = browser.page(f"http://localhost:{port}/#token={token}", width=1200, height=800)
     page.until(LIVE)
-    page.until("document.getElementById('legend').textContent.includes('default/train 16')")
     submit(cluster, "giant", 3, 8)
-    page.until("document.getElementById('waiting').textContent.includes('default/giant')")
+    page.until("document.getElementById('body').textContent.includes('default/giant')")
+    page.click(page.link("What if"))
+    page.until("document.documentElement.dataset.view === 'what-if'")
     form = "document.getElementById('what-if-form')"
     page.value(f"{form}.dispatchEvent(new Event('focusin'))")
     places = "[...document.querySelectorAll('#what-if-places option')].map(each => each.value)"
@@ -197,7 +371,7 @@ def test_what_if_on_a_real_scheduler(box: tuple[LocalCluster, int], browser: Bro
     assert "default/giant" in giant
     assert "stays pending: needs 3 pods x 8 GPUs" in giant
     assert "starts at once on n0, n1, n2" in giant
-    page.value("document.querySelector('#what-if-result button.link').click()")
+    assert "on the map" in giant
     page.value("document.querySelector('#what-if-changes input').value = 'default/nothere'")
     page.value(f"{form}.requestSubmit()")
     page.until("document.getElementById('what-if-state').className == 'bad'", patience_s=LONG_S)

@@ -34,7 +34,7 @@ def test_the_slider_goes_to_the_past_and_back(browser: Browser, tmp_path: Path) 
         assert page.value(used) != now
         assert page.value("document.documentElement.classList.contains('past')")
         assert "now" not in page.value("document.getElementById('moment').textContent")
-        legend = "document.getElementById('legend').innerText"
+        legend = "document.getElementById('body').innerText"
         assert "sweep" in page.value(legend)
         assert "train" not in page.value(legend)  # these began later
         page.key("ArrowRight")  # by keyboard
@@ -43,7 +43,8 @@ def test_the_slider_goes_to_the_past_and_back(browser: Browser, tmp_path: Path) 
         page.until(f"{SHOWN} === 'now'")
         assert page.value(used) == now
         assert "train" in page.value(legend)
-        assert page.value("document.querySelectorAll('#queues svg.curve').length") >= 3
+        page.click(page.link("Queues"))
+        page.until("document.querySelectorAll('#body svg.curve').length >= 3")
         assert page.errors == []
 
 
@@ -68,9 +69,13 @@ def test_the_past_obeys_rights(tmp_path: Path) -> None:
         assert {each["o"] for node in hidden for each in node["h"]} == {"-"}
         assert ask(server, f"/api/nodes?at={last}", "ann")[0] == 403
         assert ask(server, "/api/curves", "ann")[0] == 403
-        assert ask(server, "/api/sizes?namespace=ns&name=sweep", "bob")[0] == 403
-        found = data(server, "/api/sizes?namespace=ns&name=sweep", "ann")
-        assert {size[0] for size in found["sizes"]} == {1, 2, 3, 4, 5}
+        assert ask(server, "/api/job?namespace=ns&name=sweep", "bob")[0] == 403
+        found = data(server, "/api/job?namespace=ns&name=sweep", "ann")
+        assert {size[1] for size in found["sizes"]} == {0, 1, 2, 3, 4, 5}
+        running = data(server, f"/api/jobs?at={last}&state=running", "ann")
+        assert "sweep" in {row["gang"] for row in running["rows"]}
+        assert data(server, f"/api/jobs?at={last}", "bob")["rows"] == []
+        assert data(server, f"/api/gang?namespace=ns&name=sweep&at={last}", "ann")["pods"]
         curves = data(server, "/api/curves")
         assert len(curves["times"]) == len(curves["queues"]["root"]) == 72
         assert ask(server, f"/api/overview?at={past.moments().times[0] - 1}")[0] == 404
