@@ -62,7 +62,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         self._counting = threading.Lock()
         # ListAndWatch calls: open, listed, dropped (by the kubelet), others (of other agents, ended)
         self.streams = Counter[str]()  # of this registration
-        self.closing = threading.Event()
+        self._lists_open = set[grpc.ServicerContext]()  # calls of ListAndWatch
         self.took = Latency()  # of Allocate
 
     def GetDevicePluginOptions(
@@ -75,6 +75,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     ) -> Iterator[pb.ListAndWatchResponse]:
         streams, others = self.streams, is_passed_on(context)
         listed = False
+        self._lists_open.add(context)
         self._count(streams, open=not others)
         try:
             for now in self._lists(context):
@@ -83,10 +84,16 @@ class DevicePlugin(rpc.DevicePluginServicer):
                     listed = True
                     self._count(streams, listed=1)
         finally:
+            self._lists_open.discard(context)
             if others:
                 self._count(streams, others=1)
             else:
                 self._count(streams, open=-1, listed=-listed, dropped=1)
+
+    def end_lists(self) -> None:
+        """Ends all calls of ListAndWatch, also those that the owner answers. The kubelet then calls another plugin."""
+        for context in tuple(self._lists_open):
+            context.cancel()
 
     def _count(self, streams: Counter[str], **changes: int) -> None:
         with self._counting:
@@ -98,7 +105,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
         context.add_callback(self._node.wake)
         owner = self._owner
         sent: pb.ListAndWatchResponse | None = None
-        while context.is_active() and not self.closing.is_set():
+        while context.is_active():
             for sent in owner.lists(self.resource.endpoint, context) if owner else ():
                 yield sent
             state = self._node.state
@@ -112,9 +119,7 @@ class DevicePlugin(rpc.DevicePluginServicer):
     def _changed(
         self, old: NodeState, context: grpc.ServicerContext
     ) -> Callable[[NodeState], bool]:
-        return lambda state: (
-            not same_devices(state, old) or self.closing.is_set() or not context.is_active()
-        )
+        return lambda state: not same_devices(state, old) or not context.is_active()
 
     def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext

@@ -36,6 +36,7 @@ REGISTER_S = 15.0  # newer kubelets connect back, for up to 10 s, before they an
 GRANTS_S = 3.0  # wait for pod-resources; after it the checkpoint counts
 SILENT_S = 10.0  # without a ListAndWatch call: the kubelet has dropped the plugin
 EMPTY_S = 1.0  # time to send the empty device list before the socket closes
+SWITCH_S = 0.1  # from the end of ListAndWatch until the kubelet calls the plugin of another agent
 REFUSED_S = 60.0  # a kubelet that is there and still lacks the plugin then: it will not take it
 THREADS = 32  # calls of PreStartContainer can take long and must not block the others
 
@@ -131,11 +132,12 @@ class PluginRegistration:
             return True
         finally:
             self.registered = False
-            self._plugin.closing.set()
+            self._plugin.end_lists()
             self._node.wake()
+            if stop.is_set():
+                time.sleep(SWITCH_S)
             server.stop(grace=0.2).wait(timeout=1.0)
             workers.shutdown(wait=False)
-            self._plugin.closing.clear()
             for path in self.plugins.glob(f"{self._names}*"):
                 path.unlink(missing_ok=True)
 
@@ -189,7 +191,7 @@ class PluginRegistration:
     def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
         heard, changes = time.monotonic(), -1
         had_devices = time.monotonic()
-        streams, others = self._plugin.streams, 0
+        streams, others, registrations = self._plugin.streams, 0, 1
         while not self._idle(stop, changes):
             changes = self._changes()
             if self.has_devices:
@@ -205,7 +207,7 @@ class PluginRegistration:
                 return
             if streams["listed"]:
                 self._lacking_since = time.monotonic()
-            if streams["open"]:
+            if streams["open"] >= registrations:
                 heard = time.monotonic()
             hung_up = streams["dropped"] and not refuses(self.socket)
             if hung_up or time.monotonic() - heard > SILENT_S:
@@ -214,9 +216,11 @@ class PluginRegistration:
                 )
             if others != streams["others"]:
                 others = streams["others"]
-                # A kubelet before 1.37 now has no plugin of the resource. Open calls stay.
+                # A kubelet before 1.37 now has no plugin of the resource, or soon. Open calls stay.
+                stop.wait(SWITCH_S)
                 (again := self._next_path()).hardlink_to(self.own)
                 self._register(again)
+                registrations, heard = registrations + 1, time.monotonic()
 
     def _changes(self) -> int:
         """Grows with each change in the directory, and each call of ListAndWatch that ends."""

@@ -43,11 +43,10 @@ class SeveralPlugins(DeviceManager):
         return [each for (name, _), each in self._connected.items() if name == endpoint.resource]
 
     def _all_unhealthy(self, resource: str) -> None:
-        with self._mutex:
-            gone = self._state.healthy.get(resource, set())
-            self._state.healthy[resource] = set()
-            self._state.unhealthy.setdefault(resource, set()).update(gone)
-        self._notify_change()
+        """The caller has the mutex."""
+        gone = self._state.healthy.get(resource, set())
+        self._state.healthy[resource] = set()
+        self._state.unhealthy.setdefault(resource, set()).update(gone)
 
     def forget_plugins(self) -> None:
         with self._mutex:
@@ -74,7 +73,8 @@ class DeviceManager137(SeveralPlugins):
             if left:
                 self._endpoints[endpoint.resource] = self._random.choice(left)
                 return
-        self._all_unhealthy(endpoint.resource)
+            self._all_unhealthy(endpoint.resource)
+        self._notify_change()
 
 
 class OlderDeviceManager(SeveralPlugins):
@@ -86,11 +86,12 @@ class OlderDeviceManager(SeveralPlugins):
                 return
             self._disconnect(endpoint)
             current = self._endpoints.pop(endpoint.resource, None)
-            if current is not None:
-                self._disconnect(current)
-        if current is not None:
-            current.close()
+            if current is None:
+                return
+            self._disconnect(current)
             self._all_unhealthy(endpoint.resource)
+        current.close()
+        self._notify_change()
 
 
 class Kubelet137(HollowKubelet):

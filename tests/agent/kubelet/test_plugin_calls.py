@@ -84,7 +84,7 @@ class Context:
         self._callback = callback
         return not self.gone.is_set()
 
-    def ends(self) -> None:
+    def cancel(self) -> None:
         self.gone.set()
         self._callback()
 
@@ -401,7 +401,7 @@ def test_a_stream_is_listed_once_its_first_list_was_taken(box: Box) -> None:
     assert [each.health for each in next(stream).devices] == ["Unhealthy", *["Healthy"] * 7]
     assert box.plugin.streams["listed"] == 1
     assert box.node.woken == 2  # the registration when it began, and the reporter
-    box.plugin.closing.set()
+    box.plugin.end_lists()
     assert list(stream) == []
     assert box.plugin.streams["listed"] == 0
 
@@ -410,7 +410,7 @@ def test_a_list_without_a_change_is_not_sent_again(box: Box) -> None:
     stream = box.watch()
     next(stream)
     box.node.set_grants((GRANT,))  # a whole GPU: the list is the same
-    timer = threading.Timer(0.1, box.context.ends)
+    timer = threading.Timer(0.1, box.context.cancel)
     timer.start()
     assert list(stream) == []
     timer.join()

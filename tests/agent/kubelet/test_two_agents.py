@@ -10,21 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import grpc
 import pytest
 
+from agent.kubelet import registration
 from agent.kubelet.node_owner import NAME, NodeOwner
 from agent.resources.device_resource import Refused
 from agent.service import Agent
 from agent.settings import Settings
+from central.standalone.device_manager import Endpoint
 from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from central.standalone.local_cluster import free_port
 from protos.names import GPU, GPU_SHARE
+from protos.stubs import deviceplugin_pb2 as pb
+from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
-from tests.fakes.kubelets import Kubelet137, OlderKubelet
+from tests.fakes.kubelets import DeviceManager137, Kubelet137, OlderDeviceManager, OlderKubelet
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 from tests.fakes.plugin import THING, Plugin
 
@@ -33,7 +37,9 @@ ORDER = [5, 2, 7, 0, 3, 6, 1, 4]  # no choice of nearby GPUs is made in this ord
 
 
 def registered(agent: Agent) -> bool:
-    return all(each.registered for each in agent._registrations if each.has_devices)
+    """Whether the kubelet has the lists of this agent."""
+    served = [each for each in agent._registrations if each.has_devices]
+    return all(each.registered and each._plugin.streams["listed"] for each in served)
 
 
 def shares(name: str) -> KubeletPod:
@@ -53,6 +59,13 @@ class Pair:
         self.second.start()
         eventually(lambda: len(self.sockets()) == 4)  # of both agents and both resources
         eventually(lambda: registered(self.second))
+
+    def ends_second(self) -> None:
+        """Returns when the kubelet calls the first."""
+        self.second.stop()
+        run = self.second.node.boot_id[:8]
+        connected = self.box.kubelet._devices._connected  # type: ignore[attr-defined]  # of this fake
+        eventually(lambda: not any(run in path.name for _, path in tuple(connected)))
 
     def sockets(self) -> list[str]:
         return sorted(each.name for each in self.box.kubelet.plugins.glob("lockstep-*.sock"))
@@ -112,9 +125,45 @@ def test_the_first_ends_and_no_pod_is_refused() -> None:
 def test_the_second_ends_and_no_pod_is_refused() -> None:
     with pair() as two:
         two.join()
-        two.second.stop()
+        two.ends_second()
         two.admit(two.first)
         assert min(two.lowest) == 8
+
+
+class CallsOnceMore(DeviceManager137):
+    """Calls the plugin whose list ends first, before it turns to another plugin."""
+
+    answered: list[int]
+
+    def _ended(self, endpoint: Endpoint) -> None:
+        free = [machines.uuid(gpu) for gpu in range(8)]
+        if endpoint.resource == GPU and not self.answered:
+            request = pb.PreferredAllocationRequest()
+            request.container_requests.add(available_deviceIDs=free, allocation_size=2)
+            answer = endpoint.stub.GetPreferredAllocation(request)
+            self.answered.append(len(answer.container_responses[0].deviceIDs))
+        super()._ended(endpoint)
+
+
+def test_an_ending_agent_answers_until_the_kubelet_calls_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "SWITCH_S", 2.0)
+    answered: list[int] = []
+
+    class Manager(CallsOnceMore):
+        pass
+
+    class Kubelet(HollowKubelet):
+        device_manager = Manager
+
+    Manager.answered = answered
+
+    with pair(Kubelet) as two:
+        two.join()
+        two.ends_second()
+        assert answered == [2]
+        two.admit(two.first)
 
 
 def test_agents_that_come_and_go_leave_no_sockets() -> None:
@@ -137,6 +186,36 @@ def test_a_kubelet_that_hangs_up_on_the_agent_that_is_left_gets_it_back(ends: st
         left = two.second if ends == "first" else two.first
         eventually(lambda: two.is_admitted("again"))
         two.admit(left)
+
+
+class NeverLists(OlderDeviceManager):
+    """Takes registrations of these resources, once each, and never calls ListAndWatch: it has hung up before."""
+
+    once: ClassVar[set[str]] = set()
+
+    def register(self, request: pb.RegisterRequest) -> None:
+        if request.resource_name in self.once:
+            self.once.remove(request.resource_name)
+        else:
+            super().register(request)
+
+
+def test_an_agent_whose_new_registration_is_lost_registers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kubelet still reads the lists of the registration before."""
+    monkeypatch.setattr(registration, "SILENT_S", 0.5)
+
+    class Kubelet(HollowKubelet):
+        device_manager = NeverLists
+
+    with pair(Kubelet) as two:
+        two.join()
+        NeverLists.once.add(GPU)
+        two.second.stop()
+        eventually(lambda: two.is_admitted("again"))
+        assert not NeverLists.once
+        two.admit(two.first)
 
 
 def test_the_second_says_who_serves_the_node_and_takes_over(
