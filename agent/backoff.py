@@ -25,7 +25,8 @@ class Backoff:
 
 
 class StateLogger:
-    """Logs a sentence only if it differs from the last one. What is read from files and programs may be in it."""
+    """Logs a sentence only if its state differs from the last one; without a state, the sentence is compared. What is
+    read from files and programs may be in it."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -34,11 +35,11 @@ class StateLogger:
     def ok(self, sentence: str) -> None:
         self._write(logging.INFO, sentence)
 
-    def failed(self, sentence: str) -> None:
-        self._write(logging.WARNING, sentence)
+    def failed(self, sentence: str, state: str = "") -> None:
+        self._write(logging.WARNING, sentence, state)
 
-    def _write(self, level: int, sentence: str) -> None:
+    def _write(self, level: int, sentence: str, state: str = "") -> None:
         sentence = brief(sentence, LONGEST)
-        if sentence != self._last:
-            self._last = sentence
+        if (state or sentence) != self._last:
+            self._last = state or sentence
             self._log.log(level, "%s", sentence)

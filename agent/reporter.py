@@ -169,12 +169,12 @@ class Reporter:
 
     def _unavailable(self, error: Exception, channel: grpc.Channel) -> SchedulerUnavailable:
         where, why = f"the scheduler at {self._scheduler.server}", details(error)
-        if isinstance(error, ValueError) and self._lost:
-            # the other loop closed the channel and knows why
-            return SchedulerUnavailable(self._lost)
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.CANCELLED
         if code in LOST:
-            self._lost = f"{where} is unreachable ({_brief(why)})"
+            if (
+                self._channel is channel or not self._lost
+            ):  # else the other loop closed it and knows why
+                self._lost = f"{where} is unreachable ({_brief(why)})"
             self._drop(channel)
             return SchedulerUnavailable(self._lost)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
@@ -189,7 +189,8 @@ class Reporter:
             self._trouble[loop] = trouble
             first = next((why for _, why in sorted(self._trouble.items()) if why), "")
         if first:
-            self._log.failed(f"{first}; retrying")
+            # Reasons of gRPC alternate in one outage.
+            self._log.failed(f"{first}; retrying", state=first.partition(" (")[0])
         else:
             self._log.ok(f"connected to the scheduler at {self._scheduler.server}")
 

@@ -19,7 +19,7 @@ SAID = [
     (Failed(CODE.UNAVAILABLE, "refused; RPC Error 1"), True, f"{WHERE} is unreachable (refused); retrying"),
     (Failed(CODE.DEADLINE_EXCEEDED, "late; last error: x"), True, f"{WHERE} is unreachable (late); retrying"),
     (Failed(CODE.CANCELLED, "closed"), True, f"{WHERE} is unreachable (closed); retrying"),
-    (ValueError("closed channel"), None, f"{WHERE} is unreachable (closed channel); retrying"),
+    (ValueError("closed channel"), True, f"{WHERE} is unreachable (closed channel); retrying"),
     (grpc.RpcError("odd"), True, f"{WHERE} is unreachable (odd); retrying"),
     (Failed(CODE.UNAUTHENTICATED, "expired"), False, f"{WHERE} rejects this agent: expired; retrying"),
     (Failed(CODE.PERMISSION_DENIED, "no agent"), False, f"{WHERE} rejects this agent: no agent; retrying"),
@@ -28,11 +28,10 @@ SAID = [
 
 
 @pytest.mark.parametrize(("error", "drops", "sentence"), SAID, ids=lambda given: str(given)[:30])
-def test_why_a_call_fails(error: Exception, drops: bool | None, sentence: str, caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
+def test_why_a_call_fails(error: Exception, drops: bool, sentence: str, caplog: pytest.LogCaptureFixture) -> None:  # fmt: skip
     """A channel that has lost its server is made anew. Each state is logged once."""
     caplog.set_level(logging.INFO)
-    # A second ValueError says that the other loop has closed the channel.
-    closed = {True: [True, True, False], False: [False], None: [True, False]}[drops]
+    closed = [True, True, False] if drops else [False]
     report_all = "all grants are reported"
     link = Link(ACK, error, error, ACK, ACK).report()
     assert [each.closed for each in link.channels] == closed
@@ -63,12 +62,24 @@ def test_both_loops_have_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     assert "at the end; retrying" not in caplog.messages
 
 
+def test_an_outage_has_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    """gRPC words its reasons differently from call to call."""
+    reasons = ["refused", "closed", "late", "refused"]
+    Link(*(Failed(CODE.UNAVAILABLE, each) for each in reasons), ACK).report()
+    assert caplog.messages == [f"{WHERE} is unreachable (refused); retrying"]
+    Link(*(Failed(CODE.UNAUTHENTICATED, each) for each in reasons), ACK).report()
+    assert len(caplog.messages) == 1 + len(reasons), "what an agent can do about it is no outage"
+
+
 def test_the_other_loop_knows_why_the_channel_was_closed() -> None:
     link = Link()
     channel, _ = link.reporter._stub()
     lost = link.reporter._unavailable(Failed(CODE.UNAVAILABLE, "away"), channel)
-    again = link.reporter._unavailable(ValueError("closed"), channel)
-    assert str(lost) == str(again) == f"{WHERE} is unreachable (away)"
+    told = [
+        link.reporter._unavailable(each, channel)
+        for each in (ValueError("closed"), Failed(CODE.CANCELLED, "Channel closed!"))
+    ]
+    assert {str(lost), *map(str, told)} == {f"{WHERE} is unreachable (away)"}
     _, other = link.reporter._stub()
     link.reporter._drop(channel)
     assert not link.channels[1].closed, "only the channel that has failed is dropped"
