@@ -193,7 +193,7 @@ class Agent:
 
         metrics = Metrics(self.node, self._monitor, self._registrations, self._reporter)
         try:
-            self._probes = Probes(
+            probes = Probes(
                 self._settings.metrics_listen,
                 registry(metrics),
                 unhealthy=self._unhealthy,
@@ -203,8 +203,11 @@ class Agent:
             if not self._owner.is_this:
                 return  # tried again when it is
             raise Unusable(str(error)) from error
-        self._probes.start()
-        log.info("serving metrics and probes on port %d", self._probes.port)
+        self._probes = probes
+        probes.start()
+        log.info("serving metrics and probes on port %d", probes.port)
+        if self._stop.is_set():
+            probes.stop()
 
     def _unhealthy(self) -> str:
         """Failures that only a restart can mend; a driver that hangs is not one of them, one that

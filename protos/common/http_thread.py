@@ -31,17 +31,22 @@ class HttpThread:
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._switching = threading.Lock()
 
     def start(self) -> None:
-        self._thread.start()
+        """Does nothing after stop(), which another thread may have called."""
+        with self._switching:
+            if not self._loop.is_closed():
+                self._thread.start()
 
     def stop(self) -> None:
         """Waits for the end of the thread, STOP_S at most, and closes the socket."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ending.set)
-            self._thread.join(STOP_S)
-        elif not self._loop.is_closed():
-            self._loop.close()
+        with self._switching:
+            if self._thread.is_alive():
+                self._loop.call_soon_threadsafe(self._ending.set)
+                self._thread.join(STOP_S)
+            elif not self._loop.is_closed():
+                self._loop.close()
         self._listener.close()
 
     def _run(self) -> None:
