@@ -38,6 +38,7 @@ SILENT_S = 10.0  # without a ListAndWatch call: the kubelet has dropped the plug
 EMPTY_S = 1.0  # time to send the empty device list before the socket closes
 SWITCH_S = 0.1  # from the end of ListAndWatch until the kubelet calls the plugin of another agent
 REFUSED_S = 60.0  # a kubelet that is there and still lacks the plugin then: it will not take it
+SERVERS = 8  # sockets that may be removed, one after another, before all calls end and the plugin begins again
 THREADS = 32  # calls of PreStartContainer can take long and must not block the others
 
 
@@ -106,29 +107,21 @@ class PluginRegistration:
                 stop.wait(backoff.pause_s())
 
     def _serve_once(self, stop: threading.Event) -> bool:
-        """Serves until the kubelet restarts, the socket or the last device goes, or stop; returns
-        True."""
-        self.own = self._next_path()
-        self._check_directory()
-        self._plugin.streams = Counter()
+        """Serves until the kubelet restarts, the last device goes, or stop; returns True. If its socket is removed, it
+        serves another one beside the calls that the kubelet has open, so that the kubelet keeps its devices."""
         workers = ThreadPoolExecutor(THREADS, thread_name_prefix="plugin")
-        server = grpc.server(workers)
-        rpc.add_DevicePluginServicer_to_server(self._plugin, server)
+        servers: list[grpc.Server] = []
         try:
-            try:
-                server.add_insecure_port(f"unix:{self.own}")
-            except RuntimeError as error:
-                raise KubeletUnavailable(
-                    f"cannot listen on {self.own}: {_why(self.own) or error}"
-                ) from None
-            server.start()
-            ours, kubelet = identity(self.own), identity(self.socket)
-            self._plugin.grants.refresh(GRANTS_S)  # a new kubelet may have forgotten pods
-            self._register(self.own)
-            self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
-            self.registered = True
-            self._node.wake()  # the reporter
-            self._watch(stop, ours, kubelet)
+            again = True
+            while again and len(servers) < SERVERS:
+                servers.append(self._listen(workers))
+                ours, kubelet = identity(self.own), identity(self.socket)
+                self._plugin.grants.refresh(GRANTS_S)  # a new kubelet may have forgotten pods
+                self._register(self.own)
+                self._log.ok(f"registered {self._resource.name} with the kubelet at {self.socket}")
+                self.registered = True
+                self._node.wake()  # the reporter
+                again = self._watch(stop, ours, kubelet)
             return True
         finally:
             self.registered = False
@@ -136,10 +129,25 @@ class PluginRegistration:
             self._node.wake()
             if stop.is_set():
                 time.sleep(SWITCH_S)
-            server.stop(grace=0.2).wait(timeout=1.0)
+            for ended in [server.stop(grace=0.2) for server in servers]:
+                ended.wait(timeout=1.0)
             workers.shutdown(wait=False)
             for path in self.plugins.glob(f"{self._names}*"):
                 path.unlink(missing_ok=True)
+
+    def _listen(self, workers: ThreadPoolExecutor) -> grpc.Server:
+        self.own = self._next_path()
+        self._check_directory()
+        self._plugin.streams = Counter()
+        server = grpc.server(workers)
+        rpc.add_DevicePluginServicer_to_server(self._plugin, server)
+        try:
+            server.add_insecure_port(f"unix:{self.own}")
+        except RuntimeError as error:
+            why = _why(self.own) or error
+            raise KubeletUnavailable(f"cannot listen on {self.own}: {why}") from None
+        server.start()
+        return server
 
     def _next_path(self) -> Path:
         return self.plugins / f"{self._names}{next(self._numbers)}.sock"
@@ -188,7 +196,8 @@ class PluginRegistration:
                     f"{self.socket} rejected the registration: {details(error)}"
                 ) from None
 
-    def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> None:
+    def _watch(self, stop: threading.Event, ours: Identity, kubelet: Identity) -> bool:
+        """Returns whether the own socket is gone, and nothing else ends the service."""
         heard, changes = time.monotonic(), -1
         had_devices = time.monotonic()
         streams, others, registrations = self._plugin.streams, 0, 1
@@ -198,13 +207,13 @@ class PluginRegistration:
                 had_devices = time.monotonic()
             elif time.monotonic() - had_devices > EMPTY_S:
                 self._log.ok(f"{self._resource.name} has no devices any more")
-                return
+                return False
             if identity(self.socket) != kubelet:
                 self._log.ok("the kubelet has restarted")
-                return
+                return False
             if identity(self.own) != ours:
                 self._log.ok(f"{self.own} was removed")
-                return
+                return True
             if streams["listed"]:
                 self._lacking_since = time.monotonic()
             if streams["open"] >= registrations:
@@ -221,6 +230,7 @@ class PluginRegistration:
                 (again := self._next_path()).hardlink_to(self.own)
                 self._register(again)
                 registrations, heard = registrations + 1, time.monotonic()
+        return False
 
     def _changes(self) -> int:
         """Grows with each change in the directory, and each call of ListAndWatch that ends."""
