@@ -2,7 +2,8 @@
 
 (a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
 (c) the core's turns; (d) an idle agent; (e) a start in a large cluster;
-(f) 1,000 Jobs of 10 pods. --against COMMIT compares (c) with an earlier commit, a * marks rows more than a tenth slower."""
+(f) 1,000 Jobs of 10 pods. --against COMMIT compares six rows of (c) with an earlier commit, with --core all of them; a *
+marks rows more than a tenth slower."""
 
 import argparse
 import json
@@ -158,12 +159,13 @@ def main() -> int:
     parser.add_argument(
         "--against",
         metavar="COMMIT",
-        help="compare the core with this commit's, in turn: --rounds times each",
+        help="compare six rows of the core with this commit's, in turn: --rounds times each; with --core all rows",
     )
     args = parser.parse_args()
     if args.against:
         with binding.progress() as say:
-            compared = against.compare(args.against, args.rounds, say)
+            command = against.FULL_COMMAND if args.core else against.SHORT_COMMAND
+            compared = against.compare(args.against, args.rounds, say, command)
         show_comparison(compared, args)
         return 0
     if not args.core and not program("kube-apiserver").exists():
