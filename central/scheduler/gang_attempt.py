@@ -51,10 +51,11 @@ def schedule(
     the state has it: what fails later must not lose it. shares: whether others may be left. verdicts: what the round
     remembers of refusals."""
     missing = gang.missing()
-    _, gang.attempt.reason = readiness.not_ready(gang, missing, scheduler.quarantine)
+    _, why = readiness.not_ready(gang, missing, scheduler.quarantine)
+    gang.attempt.reason = why
     readiness.end_eviction(gang)
     scheduler.refused.pop(gang.key)
-    if gang.attempt.reason:
+    if why:
         reserved.release(gang)
         return
     _GangTurn(scheduler, gang, reserved, decisions, shares, verdicts, missing).take()
@@ -221,12 +222,13 @@ def _place(
     others."""
     state, pending = scheduler.state, scheduler.state.pending
     request = (pending.epoch, wants)
-    if request in refused:
+    if refused and request in refused:
         pending.refuse(gang, refused[request].reason)
         return []
     draft, cause = Draft(state.snapshot), RETRY
-    for want, attempt in dict(zip(wants, attempts, strict=True)).items():
-        refusal = _refusal(scheduler, draft, want, is_last=want == wants[-1])
+    pairs = zip(wants, attempts, strict=True)
+    for want, attempt in dict(pairs).items() if len(wants) > 1 else pairs:
+        refusal = _refusal(scheduler, draft, want, is_last=want is wants[-1] or want == wants[-1])
         if refusal is not None:
             if refusal.why:
                 gang.attempt.reason = refusal.why

@@ -195,7 +195,8 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     counts, pending = gang.counts, scheduler.state.pending
     pending.touch(gang)
     placed = len(counts.placed)
-    if placed - counts.assumed >= gang.minimum and not gang.missing():
+    missing = gang.missing()
+    if not missing and placed - counts.assumed >= gang.minimum:
         gang.started = True
     if scheduler.queues.update(gang):
         pending.capacity_freed("head of a fifo queue left")
@@ -209,7 +210,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     partial = False
     if placed:
         pending.lowest_priority = min(pending.lowest_priority, gang.priority)
-        short = not gang.started and gang.missing() > 0
+        short = not gang.started and missing > 0
         partial = short and any(pod.alive for pod in counts.placed)
     if not partial:
         gang.attempt.partial_since = None
@@ -345,7 +346,7 @@ def _attempt(
 ) -> Outcome:
     reservations = scheduler.reservations
     pending, attempt = scheduler.state.pending, gang.attempt
-    same = this.first_refused.get(attempt.equivalence)
+    same = this.first_refused.get(attempt.equivalence) if this.first_refused else None
     if (
         same is not None
         and same.attempt.refused_at == pending.epoch
@@ -369,8 +370,8 @@ def _attempt(
         gang_attempt.set_work_limit(scheduler, gang)
     meter.end()
     pending.changed(gang)
-    if attempt.reason and attempt.equivalence and gang.key not in reservations:
+    if not attempt.reason:
+        return Outcome.PARTLY if gang.key in pending.waiting else Outcome.BOUND
+    if attempt.equivalence and gang.key not in reservations:
         this.first_refused[attempt.equivalence] = gang
-    if attempt.reason:
-        return Outcome.REFUSED
-    return Outcome.PARTLY if gang.key in pending.waiting else Outcome.BOUND
+    return Outcome.REFUSED

@@ -50,7 +50,7 @@ class Verdicts:
     ) -> Refusals:
         refused = self._by_reserved.setdefault(reserved, {})
         request = (epoch, wants)
-        if request in refused:
+        if refused and request in refused:
             return refused
         then, fewer = self._least.get(wants, (-1, reserved))
         if then == epoch and fewer <= reserved:

@@ -160,7 +160,7 @@ class Columns:
 
     def take_amounts(self, rows: Ints, columns: Ints, counts: Ints, amounts: Ints) -> None:
         """Takes the amounts (by column) counts[i] times on rows[i]."""
-        self.free[np.ix_(rows, columns)] -= counts[:, None] * amounts
+        self.free[rows[:, None], columns] -= counts[:, None] * amounts
 
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
         """Frees or takes amounts (by row and column) and GPU masks on different rows, tentatively."""

@@ -11,7 +11,7 @@ Design: docs/design/placement.md
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -28,16 +28,8 @@ ANYWHERE = "cluster"
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
 
 
-class RowKey(NamedTuple):
-    """order: by row, the least first. slack: rows within that much of the least are equal to it."""
-
-    order: Callable[[Ints], Ints]
-    slack: Callable[[], int] = int
-
-    def ranked(self, rows: Ints) -> Ints:
-        at = self.order(rows)
-        least: Ints = at.min()
-        return np.where(at <= least + self.slack(), least, at)
+# By row, the least first; and rows within so much of the least are equal to it, which is read after the first.
+RowKey = tuple[Callable[[Ints], Ints], Callable[[], int]]
 
 
 class DomainCapacity(Protocol):
@@ -109,13 +101,13 @@ class DomainChoice:
             capacities = zip(self._capacities, self._counts, strict=True)
             if all(capacity.by_row.sum() >= count for capacity, count in capacities):
                 everywhere = np.zeros(len(snapshot.columns.names), dtype=np.int64)
-                if self._sums_suffice(everywhere, 1).all():
+                if len(self._capacities) == 1 or self._sums_suffice(everywhere, 1).all():
                     yield np.flatnonzero(self._usable())
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
             for domain in self._domains(index):
-                yield np.flatnonzero(of == domain)
+                yield (of == domain).nonzero()[0]
 
     def _nodes(self, level: str) -> Iterator[Ints]:
         snapshot, capacities, gpus = self._snapshot, self._capacities, self._gpus
@@ -129,7 +121,7 @@ class DomainChoice:
             fits &= capacity.by_row >= count
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
-        rows = np.flatnonzero(fits)
+        rows = fits.nonzero()[0]
         if len(capacities) > 1:
             asked, needed = self._asked()
             rows = rows[(self._free(rows, asked) >= needed).all(axis=1)]
@@ -147,7 +139,7 @@ class DomainChoice:
         if self._limit == 1:
             yield from _best_rows(rows, self._keys(level))
             return
-        keys = [key.ranked(rows) for key in self._keys(level)] if len(rows) else []
+        keys = [_ranked(key, rows) for key in self._keys(level)] if len(rows) else []
         order = np.lexsort(keys[::-1]) if keys else rows
         for row in rows[order[: self._limit]]:
             yield np.array([row], dtype=np.int64)
@@ -162,35 +154,34 @@ class DomainChoice:
         the keys before it."""
         snapshot, capacity, gpus = self._snapshot, self._capacities[0], self._gpus
         if (score := snapshot.preference(self._pods)) is not None:
-            yield RowKey(lambda rows: -score[rows])
+            yield lambda rows: -score[rows], int
         if self._spread:
             if gpus:
-                yield RowKey(lambda rows: -snapshot.columns.gpus.count.take(rows))
-            yield RowKey(lambda rows: -capacity.by_row.take(rows))
-            yield RowKey(snapshot.columns.name_rank().take)
+                yield lambda rows: -snapshot.columns.gpus.count.take(rows), int
+            yield lambda rows: -capacity.by_row.take(rows), int
+            yield snapshot.columns.name_rank().take, int
             return
         part = max(self._capacities, key=lambda capacity: capacity.share)
         around = list(self._domains_around()) if gpus or part.share else []
         if self._pods and snapshot.mix.varied:
-            cost = RowKey(lambda rows: snapshot.mix.cost(self._pods, rows))
+            cost = partial(snapshot.mix.cost, self._pods)
             if around:
                 # Nodes in the same state of GPUs differ a little in their CPUs.
-                yield RowKey(cost.order, snapshot.mix.half_idle_gpu)
+                yield cost, snapshot.mix.half_idle_gpu
                 yield from around
-            yield cost
+            yield cost, int
         # The fullest node: by GPUs, or by its size for pods without GPUs, which keeps them off GPU nodes.
         if part.share:
-            yield RowKey(
-                lambda rows: gpu_shares.waste(snapshot.columns.gpus, rows, part.share, part.least)
-            )
+            waste = partial(gpu_shares.waste, snapshot.columns.gpus)
+            yield lambda rows: waste(rows, part.share, part.least), int
         left = snapshot.columns.gpus.island if level == ISLAND else snapshot.columns.gpus.count
         if gpus or part.share:
-            yield RowKey(left.take)
+            yield left.take, int
         else:
-            yield RowKey(lambda rows: snapshot.columns.allocatable[rows, 0])
-        yield RowKey(capacity.by_row.take)
+            yield lambda rows: snapshot.columns.allocatable[rows, 0], int
+        yield capacity.by_row.take, int
         yield from around or self._domains_around()
-        yield RowKey(snapshot.columns.name_rank().take)
+        yield snapshot.columns.name_rank().take, int
 
     def _domains_around(self) -> Iterator[RowKey]:
         """Fullest enclosing domains first: by GPUs, or by capacity for pods without GPUs."""
@@ -198,12 +189,12 @@ class DomainChoice:
         if self._gpus or any(capacity.share for capacity in self._capacities):
             domain_gpus = snapshot.domain_gpus.refresh()
             if not domain_gpus.single:
-                yield RowKey(lambda rows: domain_gpus.order_of_rows(rows, self._gpus))
+                yield lambda rows: domain_gpus.order_of_rows(rows, self._gpus), int
             return
         of, sums = snapshot.columns.domains.of, self._capacities[0].by_domain
         for level in reversed(range(len(of))):
             if len(sums[level]) > 1:
-                yield RowKey(partial(_capacity_around, of[level], sums[level]))
+                yield partial(_capacity_around, of[level], sums[level]), int
 
     def _domains(self, level: int) -> list[int]:
         """The domains of the level with enough capacity for all pods, best first."""
@@ -219,8 +210,9 @@ class DomainChoice:
             if len(at) > 1 or -1 in at:
                 return []
             enough &= np.arange(len(enough)) == at.pop()
-        enough &= self._sums_suffice(snapshot.columns.domains.of[level], len(enough))
-        found = np.flatnonzero(enough)
+        if len(capacities) > 1:
+            enough &= self._sums_suffice(snapshot.columns.domains.of[level], len(enough))
+        found: Ints = enough.nonzero()[0]
         if len(found) <= 1:
             return [int(domain) for domain in found]
         main = max(
@@ -267,8 +259,6 @@ class DomainChoice:
     def _sums_suffice(self, of: Ints, count: int) -> Bools:
         """By domain, whether unlike pods request together no more than is free in it. of: by row, one of that many
         domains, or below 0."""
-        if len(self._capacities) == 1:
-            return np.ones(count, dtype=np.bool_)
         asked, needed = self._asked()
         rows = np.flatnonzero(self._usable() & (of >= 0))
         sums = np.zeros((count, len(asked)), dtype=np.int64)
@@ -326,11 +316,20 @@ def _capacity_around(of: Ints, sums: Ints, rows: Ints) -> Ints:
 
 def _best_rows(rows: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
     """The first row by these keys. Only ties are looked at further; nothing is sorted."""
-    while len(rows) > 1 and (key := next(keys, None)) is not None:
-        at = key.order(rows)
-        rows = rows.compress(at <= at.min() + key.slack())
+    for order, slack in keys if len(rows) > 1 else ():
+        at = order(rows)
+        rows = rows.compress(at <= np.minimum.reduce(at) + slack())
+        if len(rows) == 1:
+            break
     if len(rows):
         yield rows
+
+
+def _ranked(key: RowKey, rows: Ints) -> Ints:
+    order, slack = key
+    at = order(rows)
+    least: Ints = at.min()
+    return np.where(at <= least + slack(), least, at)
 
 
 def _domains_needed(

@@ -7,12 +7,11 @@ on other capacity it begins again.
 Design: docs/design/unlike-pods.md
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.node_choices import read_state
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot.capacity import PodClassCapacity
@@ -85,18 +84,15 @@ class DomainSteps:
             self.progress.grew = True
         yield from self._trials[level]
 
-    def capacities(self, snapshot: Snapshot, groups: PodCounts) -> list[PodClassCapacity]:
-        """By class. Work is counted for each, so that the first look at very many is cut, too. Raises
+    def refresh(self, meter: WorkMeter, views: Sequence[PodClassCapacity]) -> None:
+        """Counts the capacity for each class, and the work, so that the first look at very many is cut, too. Raises
         WorkLimitReached."""
-        found = []
-        for spec, _ in groups:
-            view = snapshot.view(spec)
-            if len(groups) > 1:
-                snapshot.meter.spend(COUNT_UNITS + view.rows_to_count() // COUNTED_PER_UNIT)
-            found.append(view.refresh())
+        for view in views:
+            if len(views) > 1:
+                meter.spend(COUNT_UNITS + view.rows_to_count() // COUNTED_PER_UNIT)
+            view.refresh()
             if self.progress is not None:
                 self.progress.grew = True
-        return found
 
 
 def steps_of(snapshot: Snapshot, request: PlacementRequest) -> DomainSteps:

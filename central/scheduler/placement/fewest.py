@@ -201,16 +201,16 @@ def _split(capacity: Ints, ranks: tuple[Ints, Ints], count: int) -> tuple[Ints, 
     Example: capacities 8, 8, 4, 3, 2 and count 11. The first domain takes 8. The remaining 3 pods fit
     the second (8), the third (4) and the fourth (3) domain; the fourth is the tightest."""
     order = np.lexsort((*ranks, -capacity))
-    filled = np.cumsum(capacity[order])
-    whole = int(np.searchsorted(filled, count))
+    falling = -capacity[order]
+    filled = -falling.cumsum()
+    whole = int(filled.searchsorted(count))
     rest = count - (int(filled[whole - 1]) if whole else 0)
     # By falling capacity, domains with enough for the rest come first, and the tightest of them last.
-    enough = int(np.searchsorted(-capacity[order], -rest, side="right"))
-    tightest = int(np.searchsorted(-capacity[order], -capacity[order[enough - 1]], side="left"))
-    last = order[max(whole, tightest)]
-    counts = capacity[order[: whole + 1]].copy()
-    counts[whole] = rest
-    return np.append(order[:whole], last), counts
+    enough = int(falling.searchsorted(-rest, side="right"))
+    tightest = int(falling.searchsorted(falling[enough - 1], side="left"))
+    counts, chosen = capacity[order[: whole + 1]], order[: whole + 1].copy()
+    counts[whole], chosen[whole] = rest, order[max(whole, tightest)]
+    return chosen, counts
 
 
 COUNTED_CAPACITY = 64  # up to this capacity per child, children are counted and not sorted
@@ -231,10 +231,10 @@ def fewest_children(capacity: Ints, parent: Ints, parents: int, count: int) -> I
     bincount yields for all parents at once, is all that sorting could tell. It takes as many array
     operations as there are sizes; above COUNTED_CAPACITY sorting is cheaper.
     """
-    rows = np.flatnonzero((capacity > 0) & (parent >= 0))
-    most = int(min(capacity[rows].max(initial=0), count))
-    if most == 1:
+    most = min(int(capacity.max(initial=0)), count)
+    if most <= 1:
         return np.full(parents, count, dtype=np.int64)
+    rows = np.flatnonzero((capacity > 0) & (parent >= 0))
     if most <= COUNTED_CAPACITY:
         key = parent[rows] * (most + 1) + np.minimum(capacity[rows], most)
         of_size = np.bincount(key, minlength=parents * (most + 1)).reshape(parents, most + 1)

@@ -7,7 +7,7 @@ moves. Only what would be bound there is placed elsewhere, or waits.
 Design: docs/design/kubelet.md
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -23,18 +23,17 @@ WAITS = "but the agent or the kubelet is restarting there"
 NAMED = 3  # nodes in a reason
 
 
-def fit(draft: Draft, request: PlacementRequest, not_offered: Iterable[str]) -> None:
+def fit(draft: Draft, request: PlacementRequest, not_offered: Collection[str]) -> None:
     """placement.fit() without devices of these nodes. Raises DoesNotFit, whose reason ends with WAITS if the
     request fits with their devices; and WorkLimitReached."""
     mark = len(draft.assignments)
     fit_anywhere(draft, request)
+    if not not_offered:
+        return
     columns = draft.snapshot.columns
     rows = {columns.row[name] for name in not_offered if name in columns.row}
-    used = {
-        each.row
-        for each in draft.assignments[mark:]
-        if each.row in rows and asks_for_devices(each.spec)
-    }
+    taken = draft.assignments[mark:]
+    used = {each.row for each in taken if each.row in rows and asks_for_devices(each.spec)}
     if not used:
         return
     names = sorted(columns.names[row] for row in used)

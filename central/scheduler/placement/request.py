@@ -95,10 +95,10 @@ class PlacementRequest:
     def by_islands(self) -> bool:
         """Whether a reservation must keep particular GPUs of a node rather than a number of them. GPU
         shares are reserved by their sum."""
-        if any(spec.share_containers for spec, _ in self.groups):
+        levels = (self.required, *[subgroup.required for subgroup in self.subgroups])
+        if not any(level in PARTS_OF_NODE for level in levels):
             return False
-        levels = {self.required, *(subgroup.required for subgroup in self.subgroups)}
-        return not levels.isdisjoint(PARTS_OF_NODE)
+        return not any(spec.share_containers for spec, _ in self.groups)
 
     def is_for_same_pods(self, other: "PlacementRequest") -> bool:
         """Whether the two differ at most in own_specs."""

@@ -41,9 +41,10 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     """
     by_islands = request.by_islands
     snapshot = draft.snapshot
+    has_classes = bool(snapshot.pod_counts.devices.classes)
     for spec, _ in request.groups:
         refusal = spec.unsupported or (by_islands and _not_inside_node(spec))
-        if refusal := refusal or _served_by_class(snapshot, spec):
+        if refusal := refusal or (has_classes and _served_by_class(snapshot, spec)):
             raise DoesNotFit(refusal, INVALID)
     levels = ladder(snapshot, request.required)
     if len(levels) > 1 and _is_one_share(request):
@@ -52,10 +53,11 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
         return subgroup_search.fit(draft, request, levels)
     if sequential.pods_affect_each_other(snapshot, request.groups):
         return _fit_sequentially(draft, request, levels)
-    # Moving pods between nodes checks sums per resource, which do not show what one NIC has left.
-    limited = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in request.groups)
-    if request.roles is not None and not limited:
-        return _fit_roles(draft, request, request.roles, levels)
+    if request.roles is not None:
+        # Moving pods between nodes checks sums per resource, which do not show what one NIC has left.
+        limited = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in request.groups)
+        if not limited:
+            return _fit_roles(draft, request, request.roles, levels)
     return _fit_counted(draft, request, levels)
 
 
@@ -67,20 +69,22 @@ def _fit_counted(
     counts = [count for _, count in request.groups]
     counted = _preferred_level(snapshot, request.preferred)
     packer, steps = Packer(request.groups), steps_of(snapshot, request)
+    views = [snapshot.view(spec) for spec, _ in request.groups]
+    choice = DomainChoice(
+        snapshot,
+        views,
+        counts,
+        request.existing_rows,
+        pods=request.groups,
+        counted_level=counted,
+        spread=request.spread,
+        balanced=request.balanced,
+    )
 
     def domains(level: str) -> Iterable[Ints]:
-        views = steps.capacities(snapshot, request.groups)
+        steps.refresh(snapshot.meter, views)
         spend_order(snapshot, len(counts))
-        return DomainChoice(
-            snapshot,
-            views,
-            counts,
-            request.existing_rows,
-            pods=request.groups,
-            counted_level=counted,
-            spread=request.spread,
-            balanced=request.balanced,
-        ).candidates(level)
+        return choice.candidates(level)
 
     for level in levels:
         for tried, trial in enumerate(steps.trials(level, domains), start=1):
@@ -107,21 +111,24 @@ def _assign(
     rows, by_role = trial.rows, counted is None
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
+    mark = len(draft.assignments)
     try:
-        with draft.all_or_nothing():
-            trial.begin()
-            assign(
-                draft,
-                request.groups,
-                level,
-                rows,
-                request.existing_gpus,
-                counted_level=counted or 0,
-                balanced=request.balanced and not by_role,
-                trial=trial,
-            )
-    except DoesNotFit:
-        return False
+        trial.begin()
+        assign(
+            draft,
+            request.groups,
+            level,
+            rows,
+            request.existing_gpus,
+            counted_level=counted or 0,
+            balanced=request.balanced and not by_role,
+            trial=trial,
+        )
+    except BaseException as error:
+        draft.undo(mark)
+        if isinstance(error, DoesNotFit):
+            return False
+        raise
     return True
 
 
@@ -167,13 +174,13 @@ def _fit_roles(
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     steps = steps_of(snapshot, request)
+    views = [snapshot.view(spec) for spec, _ in request.groups]
+    choice = DomainChoice(snapshot, views, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED)
 
     def domains(level: str) -> Iterable[Ints]:
-        views = steps.capacities(snapshot, request.groups)
+        steps.refresh(snapshot.meter, views)
         spend_order(snapshot, len(counts))
-        return DomainChoice(
-            snapshot, views, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED
-        ).candidates(level)
+        return choice.candidates(level)
 
     for level in levels:
         least, best = 0, list[Assignment]()

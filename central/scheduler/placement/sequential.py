@@ -31,13 +31,9 @@ TRIED = 32  # domains of a level that are tried
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
     """Whether placing one of the pods can change where another may go."""
-    if (
-        all(
-            spec.rules is None and spec.volumes is None and spec.devices is None
-            for spec, _ in groups
-        )
-        or sum(count for _, count in groups) == 1
-    ):
+    if len(groups) == 1 and groups[0][1] == 1:
+        return False
+    if not any(spec.rules or spec.volumes or spec.devices for spec, _ in groups):
         return False
     return any(_affects(snapshot, spec, count, groups) for spec, count in groups)
 

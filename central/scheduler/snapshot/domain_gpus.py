@@ -23,6 +23,7 @@ class DomainGpus:
         self._starts: list[int] = []  # by level: the slot of its first domain
         # By level and row: the slot of the row's domain. The last slot stands for no domain, with 0 GPUs.
         self._slots: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._around: list[Ints] = []  # by level: see _slots_around()
         self._leaf = none  # by row: rows in the same domains of all levels have the same leaf
         self._leaf_slots: Ints = self._slots  # by level and leaf
         self._free_by_row, self._total_by_row = none, none
@@ -30,10 +31,10 @@ class DomainGpus:
         self._weights: list[int] = []  # by level, and of a whole domain
         self._leaves: list[Ints] = []  # by slot: the leaves in the domain
         self._least_total = 0  # of the domains with GPUs, the fewest GPUs of one
-        self._small = none  # by leaf: the order for pods with fewer GPUs than that, without ...
-        self._changes: dict[
-            int, int
-        ] = {}  # ... these, by slot. Gangs of whole domains never read it
+        # By leaf: the order for pods with fewer GPUs than that, without the changes, which are by slot; None: not
+        # computed, because gangs of whole domains never read it.
+        self._small: Ints | None = None
+        self._changes: dict[int, int] = {}
 
     @property
     def single(self) -> bool:
@@ -55,7 +56,7 @@ class DomainGpus:
                 self._total_by_row = total.copy()
                 self._total = self._sum(total)
                 self._weigh()
-            self._reorder()
+            self._small = None
         elif len(dirty) > FEW:
             self._recount_many(np.array([*set(dirty)], dtype=np.int64))
         else:
@@ -68,6 +69,9 @@ class DomainGpus:
         """By row, the least first: how many whole domains around it pods with that many GPUs would break, then
         the free GPUs of its domains, the narrowest first."""
         if gpus < self._least_total:
+            if self._small is None:
+                self._small = self._order(self._leaf_slots, 0)
+                self._changes.clear()
             for slot, change in self._changes.items():
                 self._small[self._leaves[slot]] += change
             self._changes.clear()
@@ -84,13 +88,7 @@ class DomainGpus:
     def order_of_domains(self, level: int, domains: Ints, gpus: int) -> tuple[Ints, Ints]:
         """By domain of the level: how many whole domains, itself or around it, pods with that many GPUs would
         break; and the order, as in order_of_rows."""
-        slots = np.empty((level + 1, len(domains)), dtype=np.int64)
-        at = domains
-        for index in range(level, -1, -1):
-            slots[index] = np.where(at >= 0, self._starts[index] + at, len(self._free) - 1)
-            if index:
-                at = np.append(self._columns.domains.parents(index), -1)[at]
-        return self._broken_and_order(slots, gpus)
+        return self._broken_and_order(self._around[level][:, domains], gpus)
 
     def _order(self, slots: Ints, gpus: int) -> Ints:
         return self._broken_and_order(slots, gpus)[1]
@@ -109,6 +107,7 @@ class DomainGpus:
         counts = [domains.count(level) for level in range(len(domains.levels))]
         self._starts = [sum(counts[:level]) for level in range(len(counts))]
         starts = np.array(self._starts, dtype=np.int64)[:, None]
+        self._around = [self._slots_around(level) for level in range(len(counts))]
         self._slots = np.where(domains.of >= 0, domains.of + starts, sum(counts))
         path = np.zeros(domains.of.shape[1], dtype=np.int64)
         for of in domains.of:  # dense again at each level, so that the product stays small
@@ -121,6 +120,17 @@ class DomainGpus:
             ends = np.flatnonzero(np.diff(of_level[by_slot])) + 1
             for leaves in np.split(by_slot, ends):
                 self._leaves[of_level[leaves[0]]] = leaves
+
+    def _slots_around(self, level: int) -> Ints:
+        """By level up to this one, and by domain of this one: the slot of the domain around it, or its own."""
+        domains, none = self._columns.domains, self._starts[-1] + self._columns.domains.count(-1)
+        at = np.arange(domains.count(level))
+        slots = np.empty((level + 1, len(at)), dtype=np.int64)
+        for index in range(level, -1, -1):
+            slots[index] = np.where(at >= 0, self._starts[index] + at, none)
+            if index:
+                at = np.append(domains.parents(index), -1)[at]
+        return slots
 
     def _sum(self, amounts: Ints) -> Ints:
         slots = sum(self._columns.domains.count(level) for level in range(len(self._starts))) + 1
@@ -163,11 +173,7 @@ class DomainGpus:
         self._free[-1] = self._total[-1] = 0
         if more_total.any():
             self._weigh()
-        self._reorder()
-
-    def _reorder(self) -> None:
-        self._small = self._order(self._leaf_slots, 0)
-        self._changes.clear()
+        self._small = None
 
     def _recount(self, row: int) -> None:
         columns, slots = self._columns, self._slots
@@ -183,6 +189,8 @@ class DomainGpus:
     def _change(self, slot: int, level: int, change: int) -> None:
         free, total = self._free.item(slot), self._total.item(slot)
         self._free[slot] = free + change
+        if self._small is None:
+            return
         # if it became whole: 1; if it was: -1
         whole = (free + change == total > 0) - (free == total > 0)
         change = self._weights[level] * change + self._weights[-1] * whole

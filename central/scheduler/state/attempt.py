@@ -62,6 +62,9 @@ class Outcome(IntEnum):
     BEHIND = 7  # due after the others, because its namespace has had its attempts
 
 
+DUE = int(Outcome.DUE)  # comparisons with members of an enum take several times as long
+
+
 class AttemptColumns:
     """One column for each name in NEW_ROW, with the value that it has in the row of a new gang.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from central.model.arrays import Bools, Ints
-from central.scheduler.state.attempt import SURPLUS_BITS, AttemptColumns, Outcome, Rank
+from central.scheduler.state.attempt import DUE, SURPLUS_BITS, AttemptColumns, Outcome, Rank
 from central.scheduler.state.gangs import Gang
 
 NAMES_KEPT = 1_000  # of queues, before those that no gang has are dropped
@@ -85,7 +85,8 @@ class PendingColumns(AttemptColumns):
         return due
 
     def is_due(self, gang: Gang) -> bool:
-        return bool(self.outcome[gang.attempt.row] >= Outcome.DUE)
+        outcome: int = self.outcome.item(gang.attempt.row)
+        return outcome >= DUE
 
     def were_tried(self, rows: Ints) -> Bools:
         """Whether the round has tried these."""

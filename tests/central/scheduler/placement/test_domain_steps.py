@@ -150,8 +150,8 @@ def test_the_first_look_at_many_nodes_costs_more_than_the_next() -> None:
     costs = []
     for groups in (UNLIKE[:1], UNLIKE, UNLIKE):
         before, progress.grew = made.meter.used, False
-        views = steps.capacities(made, groups)
-        assert [view.spec for view in views] == [spec for spec, _ in groups]
+        views = [made.view(spec) for spec, _ in groups]
+        steps.refresh(made.meter, views)
         assert [int(view.by_row[0]) for view in views] == [8] * len(groups)
         assert progress.grew
         costs.append(made.meter.used - before)
