@@ -32,9 +32,18 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def matches(requirement: Requirement, node: NodeSeen) -> bool:
-    """One requirement of a node selector term. Gt and Lt compare integers; other values match neither."""
-    labels: Mapping[str, str] = {"metadata.name": node.name} if requirement.field else node.labels
-    value = labels.get(requirement.key)
+    """Returns whether the node meets one requirement of a node selector term."""
+    return holds(requirement, value_of(requirement.key, node, field=requirement.field))
+
+
+def value_of(key: str, node: NodeSeen, *, field: bool) -> str | None:
+    """Returns the value of the node's label, or of its field "metadata.name"; None: there is none."""
+    labels: Mapping[str, str] = {"metadata.name": node.name} if field else node.labels
+    return labels.get(key)
+
+
+def holds(requirement: Requirement, value: str | None) -> bool:
+    """Returns whether the value meets the requirement. Gt and Lt compare integers; other values meet neither."""
     match requirement.operator:
         case "In":
             return value in requirement.values

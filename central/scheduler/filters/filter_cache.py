@@ -1,10 +1,12 @@
 """Cached results of the node filters: one bit per node, computed again only for nodes that changed. Pod classes
-that differ only in fields that no filter reads, such as their requests, share one cache.
+that differ only in fields that no filter reads, such as their requests, share one cache. Classes that differ only in
+the nodes that they name by labels share the results of all other filters; labels are columns (label_columns.py).
 
 A result that depends on the time ends then: the node counts as changed (Snapshot.end_results).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 from operator import attrgetter
 
@@ -13,6 +15,7 @@ import numpy as np
 from central.model.arrays import Bools, Ints
 from central.model.facts import NodeSeen, PodSpec
 from central.scheduler.filters import node_filters
+from central.scheduler.filters.label_columns import LabelColumns
 
 Constraint = tuple[object, ...]
 
@@ -26,13 +29,18 @@ class FilterResults:
 
     def __init__(self) -> None:
         self._kept: dict[Constraint, FilterResultCache] = {}
+        self._labels = LabelColumns()
         self.now = 0.0
         self.ends: dict[int, float] = {}  # by row: when the first of its results may change
 
     def of(self, spec: PodSpec) -> "FilterResultCache":
         key = constraint(spec)
         if key not in self._kept:
-            self._kept[key] = FilterResultCache(spec, self)
+            if spec.node_selector or spec.node_terms is not None:
+                others = self.of(replace(spec, node_selector=(), node_terms=None))
+                self._kept[key] = SelectedNodes(spec, self, others, self._labels)
+            else:
+                self._kept[key] = FilterResultCache(spec, self)
         return self._kept[key]
 
     def take_ended(self) -> list[int]:
@@ -55,6 +63,7 @@ class FilterResultCache:
         self._version: Ints = np.zeros(0, dtype=np.int64)
         self.passed: Bools = np.zeros(0, dtype=np.bool_)
         self.failure: Exception | None = None  # of a filter; such a node does not pass
+        self.resets = 0
 
     def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
         """Filters those of the rows whose node changed. version: by row, grows with every change."""
@@ -62,13 +71,17 @@ class FilterResultCache:
             more = len(nodes) - len(self._version)
             self._version = np.append(self._version, np.full(more, -1, dtype=np.int64))
             self.passed = np.append(self.passed, np.zeros(more, dtype=np.bool_))
-        for row in rows[self._version[rows] != version[rows]].tolist():
+        if len(stale := rows[self._version[rows] != version[rows]]):
+            self._filter_rows(stale, nodes, version)
+
+    def _filter_rows(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
+        for row in rows.tolist():
             self._filter(row, nodes[row], version.item(row))
 
     def fits(self, row: int, nodes: list[NodeSeen | None], version: Ints) -> bool:
         """The result of one row, which must have been refreshed before."""
         if self._version.item(row) != version.item(row):
-            self._filter(row, nodes[row], version.item(row))
+            self._filter_rows(np.array([row]), nodes, version)
         return self.passed.item(row)
 
     def _filter(self, row: int, node: NodeSeen | None, version: int) -> None:
@@ -88,3 +101,33 @@ class FilterResultCache:
     def reset(self) -> None:
         self._version[:] = -1
         self.failure = None
+        self.resets += 1
+
+
+class SelectedNodes(FilterResultCache):
+    """The results for pods that name nodes by labels."""
+
+    def __init__(
+        self, spec: PodSpec, shared: FilterResults, others: FilterResultCache, labels: LabelColumns
+    ) -> None:
+        """others: the results of the other filters."""
+        super().__init__(spec, shared)
+        self._others, self._labels = others, labels
+        self._others_resets = others.resets
+
+    def refresh(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
+        if self._others_resets != self._others.resets:
+            self._others_resets = self._others.resets
+            self._version[:] = -1
+        super().refresh(rows, nodes, version)
+
+    def _filter_rows(self, rows: Ints, nodes: list[NodeSeen | None], version: Ints) -> None:
+        self._others.refresh(rows, nodes, version)
+        matched = self._labels.matches(self._spec, rows, nodes, version)
+        self.passed[rows] = self._others.passed[rows] & matched
+        self.failure = self._others.failure
+        self._version[rows] = version[rows]
+
+    def reset(self) -> None:
+        super().reset()
+        self._others.reset()

@@ -212,7 +212,10 @@ class PodClassCapacity:
         )
 
     def _count(self, rows: Ints) -> Ints:
-        columns = self._columns
+        columns, counted = self._columns, np.zeros(len(rows), dtype=np.int64)
+        self._filter_result.refresh(rows, columns.nodes, columns.version)
+        passed = self._filter_result.passed[rows]
+        rows = rows[passed]
         fits = np.full(len(rows), UNLIMITED, dtype=np.int64)
         for column, amount in zip(self.columns, self.amounts, strict=True):
             free = self._gpus.count[rows] if column == 0 else columns.free[rows, column]
@@ -222,11 +225,9 @@ class PodClassCapacity:
                 fits, gpu_shares.capacity(self._gpus, rows, self.share, self.least), out=fits
             )
         if self.nics and columns.nics:
-            np.minimum(
-                fits, nic_limits.capacities(columns.nics, rows.tolist(), self.spec), out=fits
-            )
+            of_nics = nic_limits.capacities(columns.nics, rows.tolist(), self.spec)
+            np.minimum(fits, np.array(of_nics, dtype=np.int64), out=fits)
         if self.interpod is not None:
             np.minimum(fits, self._limit[rows], out=fits)
-        self._filter_result.refresh(rows, columns.nodes, columns.version)
-        fits[(fits < 0) | ~self._filter_result.passed[rows]] = 0
-        return fits
+        counted[passed] = np.maximum(fits, 0)
+        return counted
