@@ -408,12 +408,10 @@ class Membership:
         if leave_by is not None and self.saving:
             leave_by += self.rules.save_s
         patient = leave_by is not None and now < leave_by
-        if patient and any(self._still_here(m, proposal) for m in proposal.leaving):
+        here = self.roster.present.keys() - proposal.acknowledged.keys()
+        if patient and not here.isdisjoint(proposal.leaving):
             return
         self._make_live(proposal)
-
-    def _still_here(self, member: int, proposal: Generation) -> bool:
-        return member in self.roster.present and member not in proposal.acknowledged
 
     def _drop_late(self, now: float, proposal: Generation) -> None:
         """Takes newcomers that did not acknowledge out of the proposal, if enough remain without them."""
@@ -449,16 +447,13 @@ class Membership:
         newest = self.newest
         if newest is not None and not newest.incarnations().keys() - self.roster.done:
             self._end("all members are done")
-        elif newest is None or not self._is_below(now):
+        elif newest is None or len(self._target(now)) >= self._least():
             self._below_since = None
         elif self._below_since is None:
             self._below_since = now
         elif now >= self._below_since + self.rules.below_s:
             left, wait = len(self._target(now)), self.rules.below_s
             self._end(f"{left} of at least {self._least()} members for {wait:g} s")
-
-    def _is_below(self, now: float) -> bool:
-        return len(self._target(now)) < self._least()
 
     def fail(self, reason: str) -> None:
         """The Job's work cannot be done."""
@@ -472,18 +467,13 @@ class Membership:
 
     def _next_time(self, now: float) -> float:
         rules = self.rules
-        times = [one.heard + rules.ended_s for one in self.roster.present.values()]
-        times += [one.heard + rules.silent_s for one in self.roster.present.values()]
-        times += [one.waiting_since + rules.hold_s for one in self.roster.present.values()]
-        times += [one.waiting_since + rules.join_wait_s for one in self.roster.present.values()]
-        times += [one.not_before for one in self.roster.present.values()]
-        if self.proposal is not None:
-            times.append(self.proposal.proposed_at + rules.join_wait_s)
-            times.append(self.proposal.proposed_at + rules.stuck_s)
-            times.append(self.proposal.leave_by or _NEVER)
-            times.append((self.proposal.leave_by or _NEVER) + rules.save_s)
-        if self._below_since is not None:
-            times.append(self._below_since + rules.below_s)
+        times = [self._below_since + rules.below_s] if self._below_since is not None else []
+        for one in self.roster.present.values():
+            times += (one.heard + rules.ended_s, one.heard + rules.silent_s, one.not_before)
+            times += (one.waiting_since + rules.hold_s, one.waiting_since + rules.join_wait_s)
+        if (proposal := self.proposal) is not None:
+            times += (proposal.proposed_at + wait for wait in (rules.join_wait_s, rules.stuck_s))
+            times += ((proposal.leave_by or _NEVER) + more for more in (0.0, rules.save_s))
         return min((time for time in times if time > now), default=_NEVER)
 
     # -- storing
