@@ -167,10 +167,7 @@ def _add_doctor(commands: Any) -> None:
     made = _add(commands, "doctor", about, "central.cli.doctor.doctor_command")
     about = "also write what to attach to a report, without credentials (a tar archive)"
     flag(made, "--bundle FILE", about, default="", shown="none")
-    about = "kubeconfig file"
-    flag(made, "--kubeconfig FILE", about, default=None, shown="KUBECONFIG, else ~/.kube/config")
-    about = "context of the kubeconfig"
-    flag(made, "--context NAME", about, default=None, shown="the current one")
+    scheduler_access.add_kubeconfig(made)
     about = "namespace of the scheduler"
     flag(made, "--scheduler-namespace NAME", about, env="LOCKSTEP_NAMESPACE", default=NAMESPACE)
     output_format.add(made, output_format.FIGURES)
@@ -186,16 +183,7 @@ def _add_migrate(commands: Any) -> None:
     check.add_argument(
         "source", nargs="*", choices=[*MIGRATE_SOURCES, []], metavar="SOURCE", help=about
     )
-    flag(
-        check,
-        "--kubeconfig FILE",
-        "kubeconfig file",
-        default=None,
-        shown="KUBECONFIG, else ~/.kube/config",
-    )
-    flag(
-        check, "--context NAME", "context of the kubeconfig", default=None, shown="the current one"
-    )
+    scheduler_access.add_kubeconfig(check)
     output_format.add(check, output_format.FIGURES)
 
 

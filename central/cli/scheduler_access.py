@@ -39,14 +39,20 @@ _FORWARDED = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d{1,5}) ->")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    add_kubeconfig(parser)
+    add_scheduler(parser)
+
+
+def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
     about = "kubeconfig file"
     argtypes.add_flag(parser, "--kubeconfig FILE", about, default=None, shown="as for kubectl")
     about = "context of the kubeconfig"
     argtypes.add_flag(parser, "--context NAME", about, default=None, shown="its current one")
-    about = "namespace of the scheduler, where --server does not name it"
-    argtypes.add_flag(
-        parser, "--scheduler-namespace NAME", about, env="LOCKSTEP_NAMESPACE", default=NAMESPACE
-    )
+
+
+def add_scheduler(parser: argparse.ArgumentParser) -> None:
+    about, env = "namespace of the scheduler, where --server does not name it", "LOCKSTEP_NAMESPACE"
+    argtypes.add_flag(parser, "--scheduler-namespace NAME", about, env=env, default=NAMESPACE)
     query_client.add_flags(parser)
 
 

@@ -33,7 +33,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     about = "api (a ConfigMap that the scheduler writes), file:PATH (SQLite), or none: lost with the process"
     flag(parser, "--store STORE", about, type=store, default="none")
     about = "the Job fails when more than this part of a queue's tasks is set aside in an epoch; 1: never"
-    flag(parser, "--task-failed-most PART", about, type=_part, default=TASKS_FAILED_MOST)
+    flag(parser, "--task-failed-most PART", about, type=argtypes.share, default=TASKS_FAILED_MOST)
     about = "folder with the scheduler's address and ca.crt; the scheduler decides the sizes; none: no scheduler"
     flag(parser, "--scheduler-dir DIR", about, default="")
     about = "file with the token for the scheduler, which is bound to this pod"
@@ -64,16 +64,6 @@ def _job(text: str) -> str:
     if len(parts := text.split("/")) != 3 or not all(parts):
         raise argparse.ArgumentTypeError(f'"{text}" is not NAMESPACE/NAME/UID')
     return text
-
-
-def _part(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number from 0 to 1')
-    return found
 
 
 def store(text: str) -> str:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.api_kinds import Kind
 from central.kube.decode.decoder import Decoder
@@ -53,7 +52,8 @@ from central.server.otlp_endpoint import endpoint
 from central.server.podgroup_mirror import PodGroupMirror
 from central.server.queries import ClusterQueries
 from central.server.queue_metrics import QueueLabels, QueueMetrics
-from central.server.settings import ALL, Settings
+from central.server.scheduler_of_settings import scheduler_of
+from central.server.settings import Settings
 from central.server.standby_history import StandbyHistory
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.surveyor import Surveyor
@@ -108,7 +108,7 @@ def _is_queue(scheduler: Scheduler, name: str) -> bool:
 
 def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Observed:
     """Raises CannotStart."""
-    scheduler = _scheduler(settings)
+    scheduler = scheduler_of(settings)
     ready = Ready(scheduler, settings.agents_wait_s)
     metrics = Metrics(client.counts)
     _serve_probes(settings, metrics, stack)
@@ -133,24 +133,6 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     metrics.watch_loop(loop)
     metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
     return _Observed(loop, ready, metrics, surveyor, training, allocations, records)
-
-
-def _scheduler(settings: Settings) -> Scheduler:
-    return new_scheduler(
-        settings.topology_levels,
-        settings.patience_s,
-        settings.half_life_s,
-        settings.placement,
-        settings.preempt_across,
-        min_runtime_s=settings.min_runtime_s,
-        max_grace_s=settings.max_grace_s,
-        reserve_after_s=settings.reserve_after_s,
-        reserve_idle=settings.reserve_idle,
-        names_all=settings.names_in_events == ALL,
-        mig_fractions=dict(settings.mig_fractions),
-        elastic_headroom=settings.elastic_headroom,
-        share_by_weight=settings.share_by_weight,
-    )
 
 
 def _watched_kinds(settings: Settings) -> tuple[Kind, ...]:

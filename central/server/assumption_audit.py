@@ -49,7 +49,7 @@ class PodTickets(Protocol):
     def is_open(self, uid: str) -> bool: ...
 
 
-class AssumptionAudit:
+class AssumptionAudit(Rounds):
     """list_again: has the pods listed again, because their watch is late or has lost something."""
 
     def __init__(
@@ -65,7 +65,7 @@ class AssumptionAudit:
         self._runtime = runtime
         self._since: dict[Assumption, float] = {}
         self._outcomes: Counter[str] = Counter({HOLDS: 0, WRONG: 0, UNREADABLE: 0})
-        self._rounds = Rounds("assumption-audit", self.check, every_s=EVERY_S, runtime=runtime)
+        super().__init__("assumption-audit", every_s=EVERY_S, runtime=runtime)
 
     @property
     def old(self) -> int:
@@ -78,14 +78,7 @@ class AssumptionAudit:
         """Reads of the API server so far: the assumption held, was wrong, or could not be read."""
         return dict(self._outcomes)
 
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
-
     def check(self) -> None:
-        """One round. Raises TimeoutError."""
         now = self._runtime.monotonic()
         found = self._loop.ask(assumptions_of)
         self._since = {each: self._since.get(each, now) for each in found}

@@ -55,7 +55,7 @@ class SeenNode(NamedTuple):
     tainted: bool
 
 
-class NodeMarker:
+class NodeMarker(Rounds):
     def __init__(
         self,
         client: Client,
@@ -71,13 +71,7 @@ class NodeMarker:
         self._written: dict[str, tuple[float, tuple[str, str, str]]] = {}  # conditions, by node
         self._last = ""  # node of the last change
         self._quiet = ThrottledLog(log)
-        self._rounds = Rounds("node-marks", self.check, every_s=EVERY_S, runtime=runtime)
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
+        super().__init__("node-marks", every_s=EVERY_S, runtime=runtime)
 
     def check(self) -> int:
         """One round; returns the number of changes. Raises TimeoutError."""
@@ -93,7 +87,7 @@ class NodeMarker:
                 del memory[name]
         done = 0
         for name, change in self._changes(nodes):
-            if done >= WRITES_MOST or self._rounds.ending or not self._may_act():
+            if done >= WRITES_MOST or self.ending or not self._may_act():
                 break
             done, self._last = done + 1, name
             try:

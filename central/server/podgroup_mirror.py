@@ -42,7 +42,7 @@ _OWNERS = {  # controllers of pods whose API version is known
 }
 
 
-class PodGroupMirror:
+class PodGroupMirror(Rounds):
     def __init__(
         self,
         client: Client,
@@ -56,13 +56,7 @@ class PodGroupMirror:
         self._written: dict[GangKey, tuple[float, MirroredGang]] = {}
         self._last: GangKey = ("", "", False)
         self._quiet = ThrottledLog(log)
-        self._rounds = Rounds("podgroup-mirror", self.check, every_s=EVERY_S, runtime=runtime)
-
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
+        super().__init__("podgroup-mirror", every_s=EVERY_S, runtime=runtime)
 
     def check(self) -> int:
         """One round; returns the number of PodGroups that it tried to write. Raises TimeoutError."""
@@ -76,7 +70,7 @@ class PodGroupMirror:
         order = sorted(gangs, key=lambda key: (key <= self._last, key))
         done = 0
         for key in filter(lambda key: self._is_due(key, gangs[key]), order):
-            if done >= WRITES_MOST or self._rounds.ending or not self._may_act():
+            if done >= WRITES_MOST or self.ending or not self._may_act():
                 break
             done += 1
             self._last = key

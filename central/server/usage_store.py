@@ -35,7 +35,7 @@ class FactLoop(QuestionLoop, Protocol):
     def put(self, fact: Fact) -> None: ...
 
 
-class UsageStore:
+class UsageStore(Rounds):
     def __init__(
         self,
         client: Client,
@@ -49,7 +49,7 @@ class UsageStore:
         self._may_act, self._runtime = may_act, runtime
         self._quiet = ThrottledLog(log)
         self._is_empty = True  # what is written
-        self._rounds = Rounds("usage-store", self.check, every_s=EVERY_S, runtime=runtime)
+        super().__init__("usage-store", every_s=EVERY_S, runtime=runtime)
 
     def restore(self) -> None:
         """Restores the usage. If that fails, the scheduler starts all the same, without the queues' past."""
@@ -75,14 +75,7 @@ class UsageStore:
             return
         log.warning("the past use of queues could not be read, and begins again: %s", why)
 
-    def start(self) -> None:
-        self._rounds.start()
-
-    def stop(self) -> None:
-        self._rounds.stop()
-
     def check(self) -> None:
-        """One round. Raises TimeoutError."""
         if not self._may_act():
             return
         question = SlicedQuestion(_read_usage, clock=self._runtime.monotonic)

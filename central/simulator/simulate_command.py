@@ -12,11 +12,9 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from central.controllers.composite import new_scheduler
 from central.model.wording import format_duration
-from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
-from central.server.settings import Settings
+from central.server.scheduler_of_settings import scheduler_of
 from central.simulator import documents, figure, scenario, sim_report
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
@@ -71,24 +69,6 @@ def _print(result: SimulationResult, output: str) -> None:
     else:
         known = sys.stdout.isatty() or "COLUMNS" in os.environ
         sim_report.table(result, Console(width=None if known else PIPED_WIDTH))
-
-
-def scheduler_of(args: argparse.Namespace | Settings) -> Scheduler:
-    """Creates a scheduler from the flags of settings.add_scheduling_flags."""
-    return new_scheduler(
-        args.topology_levels,
-        args.patience_s,
-        args.half_life_s,
-        args.placement,
-        args.preempt_across,
-        min_runtime_s=args.min_runtime_s,
-        max_grace_s=args.max_grace_s,
-        reserve_after_s=args.reserve_after_s,
-        reserve_idle=args.reserve_idle,
-        mig_fractions=dict(args.mig_fractions),
-        elastic_headroom=args.elastic_headroom,
-        share_by_weight=args.share_by_weight,
-    )
 
 
 @contextmanager

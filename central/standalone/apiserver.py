@@ -25,7 +25,6 @@ from central.standalone import (
     watch_stream,
 )
 from central.standalone.api_verbs import Service
-from central.standalone.faults import Faults, no_faults
 from central.standalone.served_kinds import ResourceKey
 
 HOST = "127.0.0.1"
@@ -33,18 +32,9 @@ HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class StandaloneApi:
-    """port 0: any free port. history: how many events per resource a watch can go back. faults: asked for each
-    request. start() raises OSError if the port is in use."""
+    """port 0: any free port. history: how many events per resource a watch can go back. start() raises OSError if the port is in use."""
 
-    def __init__(
-        self,
-        *,
-        port: int = 0,
-        history: int = 10_000,
-        bookmark_s: float = 10.0,
-        faults: Faults = no_faults,
-    ) -> None:
-        self._faults = faults
+    def __init__(self, *, port: int = 0, history: int = 10_000, bookmark_s: float = 10.0) -> None:
         self._port = port
         self._bookmark_s = bookmark_s
         self._notifier = watch_stream.Notifier()
@@ -78,11 +68,6 @@ class StandaloneApi:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def forget_history(self, group: str, plural: str) -> None:
-        """Every watch of this resource gets 410 Gone and must list again."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._forget, (group, plural))
-
     def kubeconfig(self) -> str:
         """Text of a kubeconfig for this server (JSON, which is YAML)."""
         name = "lockstep-standalone"
@@ -104,15 +89,6 @@ class StandaloneApi:
     # --- in the server's thread
 
     def _notify(self, key: ResourceKey) -> None:
-        self._notifier.notify(key)
-
-    def _forget(self, key: ResourceKey) -> None:
-        # The version counter grows, so that even the newest version that a client has seen is too old.
-        self._service.store.version += 1
-        collection = self._service.store.collection(self._service.registry.by_key(key))
-        collection.forget()
-        collection.oldest = self._service.store.version
-        collection.dropped += 1
         self._notifier.notify(key)
 
     def _run(self) -> None:
@@ -139,15 +115,8 @@ class StandaloneApi:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        fault = self._faults(request.method, request.path)
         try:
-            if fault is None:
-                return await self._answer(request)
-            if fault.executed:
-                await self._answer(request)
-            if not fault.status and request.transport is not None:
-                request.transport.abort()
-            return _json(fault.status or 500, fault.body)
+            return await self._answer(request)
         except api_errors.ApiError as refused:
             return _json(refused.code, orjson.dumps(refused.status()))
         except web.HTTPRequestEntityTooLarge:

@@ -24,7 +24,6 @@ from central.model.json_types import Json
 from central.server.grpc import query_client
 from central.standalone.agent_process import token
 from central.standalone.apiserver import StandaloneApi
-from central.standalone.faults import Faults, no_faults
 from central.standalone.hollow_node import HollowNode
 from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.pod_status import runs_for_s
@@ -57,7 +56,7 @@ class LocalCluster:
     """A cluster in local processes: with LocalCluster(nodes) as cluster: cluster.start_api();
     cluster.start_scheduler(); ...
 
-    flags are for the scheduler, run_s for the hollow nodes, faults for the API server. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
+    flags are for the scheduler, run_s for the hollow nodes. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
     between the start of a process and its registration for cleanup."""
 
     def __init__(
@@ -68,10 +67,8 @@ class LocalCluster:
         flags: Sequence[str] = (),
         run_s: Callable[[Json], float | None] = runs_for_s,
         interrupted: Callable[[], bool] = lambda: False,
-        faults: Faults = no_faults,
     ) -> None:
         self._nodes = nodes
-        self._faults = faults
         self._interrupted = interrupted
         self._port = port
         self._flags = flags
@@ -102,15 +99,16 @@ class LocalCluster:
         if not 0 <= self._port < 65536:
             raise Failed(f"--port {self._port} is not a port (0 to 65535)")
         try:
-            self.api = self._stack.enter_context(
-                StandaloneApi(port=self._port, faults=self._faults)
-            )
+            self.api = self._stack.enter_context(self.new_api())
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise Failed(f"port {self._port} can't be used: {why}; choose another --port") from None
         self.api.write_kubeconfig(self.kubeconfig)
         self.client = connect(str(self.kubeconfig))
         self._stack.callback(self.client.close)
+
+    def new_api(self) -> StandaloneApi:
+        return StandaloneApi(port=self._port)
 
     def start_scheduler(self, program: Sequence[str] = (), flags: Sequence[str] = ()) -> None:
         """Starts the scheduler, at the same address each time. program: what Python runs instead, for a
@@ -124,18 +122,6 @@ class LocalCluster:
         with self.scheduler_log.open("ab") as output:
             self._scheduler = start_bound(command, stdout=output, stderr=output)
         self._stack.callback(self._stop_scheduler, self._scheduler)
-
-    @property
-    def scheduler_pid(self) -> int:
-        assert self._scheduler is not None
-        return self._scheduler.pid
-
-    def kill_scheduler(self) -> None:
-        """Kills the scheduler, as a power failure of its node would."""
-        if self._scheduler is not None:
-            self._scheduler.kill()
-            wait_or_kill(self._scheduler, PATIENCE_S)
-            self._scheduler = None
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""

@@ -7,11 +7,10 @@ import orjson
 import pytest
 
 from central.kube.transport.http_client import Client, connect
-from central.standalone.apiserver import StandaloneApi
-from central.standalone.faults import Fault
 from tests.benchmarks.pod_watch import PodWatch
 from tests.central.kube.api_fixtures import PODS, pod
 from tests.fakes.eventually import eventually
+from tests.fakes.faulty_api import Fault, FaultyApi
 
 
 class Refusals:
@@ -34,7 +33,7 @@ def refusals() -> Refusals:
 
 @pytest.fixture
 def client(refusals: Refusals, tmp_path: Path) -> Iterator[Client]:
-    with StandaloneApi(faults=refusals) as api:
+    with FaultyApi(faults=refusals) as api:
         api.write_kubeconfig(tmp_path / "kubeconfig")
         made = connect(str(tmp_path / "kubeconfig"))
         yield made

@@ -14,15 +14,15 @@ from central.model.json_types import Json
 
 if TYPE_CHECKING:
     from central.kube.transport.http_client import Client
-    from central.standalone.apiserver import StandaloneApi
     from tests.fakes.cable import Cable
+    from tests.fakes.faulty_api import FaultyApi
 
 
 @pytest.fixture
-def api() -> Iterator[StandaloneApi]:
-    from central.standalone.apiserver import StandaloneApi
+def api() -> Iterator[FaultyApi]:
+    from tests.fakes.faulty_api import FaultyApi
 
-    with StandaloneApi() as server:
+    with FaultyApi() as server:
         yield server
 
 
@@ -44,12 +44,12 @@ def connected(tmp_path: Path) -> Iterator[Callable[[str], Client]]:
 
 
 @pytest.fixture
-def client(api: StandaloneApi, connected: Callable[[str], Client]) -> Client:
+def client(api: FaultyApi, connected: Callable[[str], Client]) -> Client:
     return connected(api.url)
 
 
 @pytest.fixture
-def cable(api: StandaloneApi) -> Iterator[Cable]:
+def cable(api: FaultyApi) -> Iterator[Cable]:
     """To the API server."""
     from tests.fakes.cable import Cable
 

@@ -12,9 +12,10 @@ import yaml
 from central.cli.main import main
 from central.simulator.node_defaults import CAPTURE
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from protos.names import BLOCK, DOMAINS, GPU_MEMORY_LEVEL, RACK
 from tests.central.local_clusters import started
+from tests.fakes.faulty_cluster import FaultyCluster
 
 EXAMPLES = Path(__file__).parents[2] / "daemonset/examples"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
@@ -43,7 +44,7 @@ def example(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[LocalCluster]:
+def box() -> Iterator[FaultyCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(2)
@@ -56,7 +57,7 @@ def box() -> Iterator[LocalCluster]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
-def test_in_the_box(box: LocalCluster, name: str) -> None:
+def test_in_the_box(box: FaultyCluster, name: str) -> None:
     job = example(name)["metadata"]["name"]
     client = box.client
 

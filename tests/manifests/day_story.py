@@ -8,8 +8,8 @@ the first rack, `serve` and `pair` (prod, 4 GPUs each) have n2, n3 is free. `don
 from pathlib import Path
 from typing import NamedTuple
 
-from central.standalone.faults import Fault
 from protos.names import GPU, RACK
+from tests.fakes.faulty_api import Fault
 from tests.manifests import monitored_day
 from tests.manifests.monitored_day import PODS, Day
 from tests.manifests.prometheus_process import Labels

@@ -13,12 +13,13 @@ import orjson
 from agent.machine import capture
 from central.kube.transport.http_client import MERGE
 from central.standalone.agent_process import AgentProcess, agent_pod, token
-from central.standalone.faults import Fault
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import AGENT_ACCOUNT, BLOCK, GPU, NAMESPACE, RACK
 from tests.agent.nvml_fixture import library
 from tests.fakes import sysfs
+from tests.fakes.faulty_api import Fault
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 from tests.manifests.prometheus_process import Prometheus, Target
@@ -59,7 +60,7 @@ class Api:
 
 
 class Day:
-    def __init__(self, cluster: LocalCluster, api: Api) -> None:
+    def __init__(self, cluster: FaultyCluster, api: Api) -> None:
         self.cluster, self.api = cluster, api
         self.ports = {name: free_port() for name in NODES}
         self.prometheus: Prometheus
@@ -224,7 +225,7 @@ def started(folder: Path) -> Iterator[Day]:
         f"--silent-after={SILENT_AFTER_S}",
         "--reserve-after=1",
     ]
-    with LocalCluster(nodes, flags=flags, faults=api) as cluster:
+    with FaultyCluster(nodes, flags=flags, faults=api) as cluster:
         day = Day(cluster, api)
         cluster.start_api()
         (cluster.directory / "extended.py").write_text(BUG)
@@ -239,6 +240,6 @@ def started(folder: Path) -> Iterator[Day]:
             yield day
 
 
-def _reported(cluster: LocalCluster) -> bool:
+def _reported(cluster: FaultyCluster) -> bool:
     reply = cluster.topology()
     return reply is not None and all(node.gpus_allocatable == 8 for node in reply.nodes)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 from urllib.parse import urlencode
 
@@ -72,12 +73,9 @@ class Api:
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
         """Returns the object; None if it does not exist or the user may not see it."""
-        try:
+        with _reachable(), suppress(StatusError):
             return self._client.get(kind.path(self.namespace, name))
-        except StatusError:
-            return None
-        except Unreachable as error:
-            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
+        return None
 
     def all(self, kind: ResourcePath, *, everywhere: bool = False, **query: str) -> list[Json]:
         return self.all_from(kind, everywhere=everywhere, **query)[0]
@@ -112,7 +110,10 @@ class Api:
         }
         path = kind.path("" if everywhere else self.namespace)
         try:
-            with self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream:
+            with (
+                _reachable(),
+                self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream,
+            ):
                 for line in stream:
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
@@ -126,8 +127,6 @@ class Api:
             raise CannotDo(
                 _sentence(refused, "watch", kind, "", self.namespace), refusal_code(refused.status)
             ) from refused
-        except Unreachable as error:
-            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
 
     def changes(
         self, kind: ResourcePath, *, everywhere: bool = False, **query: str
@@ -163,10 +162,8 @@ class Api:
 
     def stream(self, path: str) -> Stream:
         """Raises StatusError or CannotDo."""
-        try:
+        with _reachable():
             return self._client.stream(path, 3600.0)
-        except Unreachable as error:
-            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
 
     def create(self, kind: ResourcePath, obj: Json) -> Json:
         meta = obj.get("metadata") or {}
@@ -188,13 +185,12 @@ class Api:
             group, _, number = version.rpartition("/")
             root = f"/apis/{version}" if group else f"/api/{version}"
             try:
-                served = self._client.get(root).get("resources") or ()
+                with _reachable():
+                    served = self._client.get(root).get("resources") or ()
             except StatusError as refused:
                 if refused.status != 404:
                     raise CannotDo(refused.message, refusal_code(refused.status)) from refused
                 served = ()
-            except Unreachable as error:
-                raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
             self._resources[version] = {
                 one["kind"]: ResourcePath(
                     group, number, one["kind"], one["name"], one["namespaced"]
@@ -216,10 +212,8 @@ class Api:
     ) -> Json:
         content = MERGE if method == "PATCH" else "application/json"
         sent = None if body is None else orjson.dumps(body)
-        try:
+        with _reachable():
             reply = self._client.request(method, path, sent, content, timeout_s=60.0)
-        except Unreachable as error:
-            raise CannotDo(_unreachable(error), exit_codes.UNREACHABLE) from error
         if not reply.ok:
             refused = reply.error()
             verb = {"GET": "get" if name else "list", "POST": "create"}.get(method, method.lower())
@@ -284,5 +278,11 @@ def _hint(version: str) -> str:
     return "; install the CRDs with kubectl apply -k daemonset" if ours else ""
 
 
-def _unreachable(error: Unreachable) -> str:
-    return f"the API server does not answer: {error}"
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Turns Unreachable into CannotDo."""
+    try:
+        yield
+    except Unreachable as error:
+        why = f"the API server does not answer: {error}"
+        raise CannotDo(why, exit_codes.UNREACHABLE) from error

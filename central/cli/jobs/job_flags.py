@@ -5,11 +5,10 @@ import argparse
 import re
 from typing import Any
 
-from central.cli import output_format
+from central.cli import output_format, scheduler_access
 from central.cli.jobs import completion, dispatch
 from central.server import argtypes
 from central.server.grpc import query_client
-from protos import names
 
 Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
@@ -255,7 +254,7 @@ def _jobs(verbs: Commands) -> None:
     )
     history = _verb(verbs, "history", "job", about, "history_command.show")
     _names(history, "job", None)
-    _scheduler(history)
+    scheduler_access.add_scheduler(history)
     output_format.add(history, output_format.FIGURES)
     watch = "print each change of a job until it ends; exit code 0 if it is Completed, else 1"
     _names(_verb(verbs, "watch", "job", watch, "follow.watch"), "job", None)
@@ -315,20 +314,8 @@ def _list(verbs: Commands, kind: str, about: str) -> None:
     else:
         _flags(parser, LIST_NAMESPACED + (LIST_JOBS if kind == "job" else ()))
     if kind == "job":
-        _scheduler(parser)
+        scheduler_access.add_scheduler(parser)
     output_format.add(parser, output_format.OBJECTS)
-
-
-def _scheduler(parser: argparse.ArgumentParser) -> None:
-    about = "namespace of the scheduler, where --server does not name it"
-    argtypes.add_flag(
-        parser,
-        "--scheduler-namespace NAME",
-        about,
-        env="LOCKSTEP_NAMESPACE",
-        default=names.NAMESPACE,
-    )
-    query_client.add_flags(parser)
 
 
 def _view(verbs: Commands, verb: str, kind: str, about: str) -> None:

@@ -12,8 +12,9 @@ from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.comparison import GangDifference
 from central.cli.what_if.live_cluster import LiveCluster
 from central.model.json_types import Json
+from central.server.scheduler_of_settings import scheduler_of
 from central.server.settings import Settings
-from central.simulator import documents, scenario, simulate_command
+from central.simulator import documents, scenario
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
 
@@ -95,4 +96,4 @@ def _simulated(
     read = scenario.read(
         [*given, *submit], flags.scheduler_names, flags.topology_levels, flags.pod_groups
     )
-    return Simulation(read, simulate_command.scheduler_of(flags), until_s=until_s).run()
+    return Simulation(read, scheduler_of(flags), until_s=until_s).run()

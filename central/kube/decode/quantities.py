@@ -8,16 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from central.model import limits
-from central.model.exact_quantity import InvalidQuantity, exact_quantity
-
-__all__ = [
-    "InvalidQuantity",
-    "lenient_time",
-    "parse_duration",
-    "parse_exact",
-    "parse_quantity",
-    "parse_time",
-]
+from central.model.exact_quantity import InvalidQuantity as InvalidQuantity
+from central.model.exact_quantity import exact_quantity
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Linear: each character has one place in it.

@@ -19,24 +19,9 @@ from urllib.parse import urlsplit
 import orjson
 
 from central.kube.transport import deep_json
-from central.kube.transport.configuration import (
-    ClientConfig,
-    KubeconfigError,
-    load_config,
-    without_credentials,
-)
+from central.kube.transport.configuration import ClientConfig, load_config, without_credentials
+from central.kube.transport.configuration import KubeconfigError as KubeconfigError
 from central.kube.transport.connection import Connection, HttpResponse, InvalidResponse, is_stale
-
-__all__ = [
-    "Client",
-    "KubeconfigError",
-    "Reply",
-    "Silent",
-    "StatusError",
-    "Stream",
-    "Unreachable",
-    "connect",
-]
 
 log = logging.getLogger(__name__)
 

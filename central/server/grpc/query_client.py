@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from central.server import argtypes
 from protos.names import CA_CONFIG_MAP
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import grpc
 
     from protos.stubs import fleet_pb2 as pb
+    from protos.stubs.fleet_pb2_grpc import DeskStub
 
+Reply = TypeVar("Reply")
 TIMEOUT_S = 10.0
 # Defaults where neither flag nor environment names a file: the paths in the scheduler's own pod.
 CA_FILES = ("/run/lockstep/ca.crt", "/etc/lockstep/ca/ca.crt")
@@ -88,25 +90,19 @@ def scheduler_address(args: argparse.Namespace) -> SchedulerAddress:
 def topology(where: SchedulerAddress, node: str) -> "pb.TopologyReply":
     from protos.stubs import fleet_pb2 as pb
 
-    query = pb.TopologyQuery(node=node)
-    reply: pb.TopologyReply = _call(where, lambda desk, **kw: desk.Topology(query, **kw))
-    return reply
+    return _call(where, lambda desk: desk.Topology, pb.TopologyQuery(node=node))
 
 
 def explain(where: SchedulerAddress, namespace: str, name: str) -> "pb.ExplainReply":
     from protos.stubs import fleet_pb2 as pb
 
-    query = pb.ExplainQuery(namespace=namespace, name=name)
-    reply: pb.ExplainReply = _call(where, lambda desk, **kw: desk.Explain(query, **kw))
-    return reply
+    return _call(where, lambda desk: desk.Explain, pb.ExplainQuery(namespace=namespace, name=name))
 
 
 def queue(where: SchedulerAddress, name: str) -> "pb.QueueReply":
     from protos.stubs import fleet_pb2 as pb
 
-    query = pb.QueueQuery(name=name)
-    reply: pb.QueueReply = _call(where, lambda desk, **kw: desk.Queue(query, **kw))
-    return reply
+    return _call(where, lambda desk: desk.Queue, pb.QueueQuery(name=name))
 
 
 def usage(
@@ -114,17 +110,15 @@ def usage(
 ) -> "pb.UsageReply":
     from protos.stubs import fleet_pb2 as pb
 
-    query = pb.UsageQuery(since=since, until=until, by=by)
-    reply: pb.UsageReply = _call(where, lambda desk, **kw: desk.Usage(query, **kw))
-    return reply
+    return _call(where, lambda desk: desk.Usage, pb.UsageQuery(since=since, until=until, by=by))
 
 
 def page(where: SchedulerAddress, path: str, **query: str) -> Any:
     """A page of the console's data (central/server/web/web_api.py)."""
     from protos.stubs import fleet_pb2 as pb
 
-    asked = pb.PageQuery(path=path, query=query)
-    return json.loads(_call(where, lambda desk, **kw: desk.Page(asked, **kw)).json)
+    found = _call(where, lambda desk: desk.Page, pb.PageQuery(path=path, query=query))
+    return json.loads(found.json)
 
 
 def pages(where: SchedulerAddress, path: str, **query: str) -> "list[Any]":
@@ -137,7 +131,9 @@ def pages(where: SchedulerAddress, path: str, **query: str) -> "list[Any]":
     return rows
 
 
-def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
+def _call(
+    where: SchedulerAddress, method: "Callable[[DeskStub], Callable[..., Reply]]", query: object
+) -> Reply:
     import grpc
 
     from protos.stubs.fleet_pb2_grpc import DeskStub
@@ -159,11 +155,8 @@ def _call(where: SchedulerAddress, ask: "Callable[..., Any]") -> Any:
     credentials = grpc.ssl_channel_credentials(ca)
     with grpc.secure_channel(where.server, credentials, options) as channel:
         try:
-            return ask(
-                DeskStub(channel),
-                metadata=(("authorization", f"Bearer {token}"),),
-                timeout=TIMEOUT_S,
-            )
+            metadata = (("authorization", f"Bearer {token}"),)
+            return method(DeskStub(channel))(query, metadata=metadata, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             raise CannotAsk(_sentence(where, error), _kind(error)) from error
 

@@ -20,12 +20,12 @@ import pytest
 from central.cli import exit_codes, scheduler_access
 from central.kube.transport.http_client import connect
 from central.server.grpc import query_client
-from central.standalone.apiserver import StandaloneApi
-from central.standalone.faults import Fault
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from protos.names import NAMESPACE, RACK
 from tests.central import local_clusters
+from tests.fakes.faulty_api import Fault, FaultyApi
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.fakes.processes import wait_gone
 
 Typed = Callable[..., subprocess.CompletedProcess[str]]
@@ -35,14 +35,14 @@ HIDDEN = ("LOCKSTEP_SERVER", "LOCKSTEP_CA", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_SER
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[LocalCluster]:
+def box() -> Iterator[FaultyCluster]:
     node = HollowNode("n0", {RACK: "r"}, CAPTURES / "dgx-a100-8.json")
     with local_clusters.started([node]) as made:
         create_what_is_installed(made)
         yield made
 
 
-def create_what_is_installed(box: LocalCluster) -> None:
+def create_what_is_installed(box: FaultyCluster) -> None:
     """The objects of the shipped manifests that a command reads."""
     certificate = (box.tls / "ca.crt").read_text()
     box.create(CA, {"metadata": {"name": "lockstep-ca"}, "data": {"ca.crt": certificate}})
@@ -68,7 +68,7 @@ def write_kubectl(folder: Path, script: str) -> None:
 
 
 @pytest.fixture
-def lockstep(box: LocalCluster, tmp_path: Path) -> Typed:
+def lockstep(box: FaultyCluster, tmp_path: Path) -> Typed:
     def typed(*argv: str, **more: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if name not in HIDDEN}
         env = {**kept, "PATH": str(tmp_path), "KUBECONFIG": str(box.kubeconfig), **more}
@@ -80,7 +80,7 @@ def lockstep(box: LocalCluster, tmp_path: Path) -> Typed:
     return typed
 
 
-def forwards(box: LocalCluster) -> str:
+def forwards(box: FaultyCluster) -> str:
     port = box.server.rpartition(":")[2]
     said = f"Forwarding from 127.0.0.1:{port} -> 9443"
     return f"print({said!r}, flush=True)\ntime.sleep(600)"
@@ -110,7 +110,7 @@ def calls(folder: Path) -> list[tuple[int, str]]:
 
 
 def test_the_scheduler_is_found_by_the_kubeconfig_alone(
-    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
+    box: FaultyCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
 ) -> None:
     kubectl(forwards(box))
     done = lockstep("topology")
@@ -124,7 +124,7 @@ def test_the_scheduler_is_found_by_the_kubeconfig_alone(
 
 
 def test_kubeconfig_context_and_namespace_reach_kubectl(
-    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
+    box: FaultyCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
 ) -> None:
     kubectl(forwards(box))
     done = lockstep("explain", "nothing", f"--kubeconfig={box.kubeconfig}", KUBECONFIG="/no/such")
@@ -145,7 +145,7 @@ def test_kubeconfig_context_and_namespace_reach_kubectl(
 
 
 def test_a_named_scheduler_is_asked_at_its_address(
-    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
+    box: FaultyCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
 ) -> None:
     kubectl("sys.exit(1)")
     named = lockstep("topology", f"--server={box.server}")
@@ -157,12 +157,12 @@ def test_a_named_scheduler_is_asked_at_its_address(
     assert not (tmp_path / "argv").exists()
 
 
-def talkative(box: LocalCluster) -> str:
+def talkative(box: FaultyCluster) -> str:
     return TALKATIVE.replace("PORT", box.server.rpartition(":")[2])
 
 
 def test_what_kubectl_goes_on_to_say_is_read(
-    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None]
+    box: FaultyCluster, lockstep: Typed, kubectl: Callable[[str], None]
 ) -> None:
     """Else it would stand still after some thousand connections of `lockstep top`."""
     kubectl(talkative(box))
@@ -174,7 +174,7 @@ def test_what_kubectl_goes_on_to_say_is_read(
     ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_a_command_that_is_ended_ends_kubectl(
-    box: LocalCluster,
+    box: FaultyCluster,
     kubectl: Callable[[str], None],
     tmp_path: Path,
     number: signal.Signals,
@@ -218,7 +218,7 @@ def test_kubectl_that_is_missing_or_fails_is_named(
 
 
 def test_a_kubectl_that_ignores_sigterm_is_killed(
-    box: LocalCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
+    box: FaultyCluster, lockstep: Typed, kubectl: Callable[[str], None], tmp_path: Path
 ) -> None:
     kubectl(f"signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN)\n{forwards(box)}")
     assert lockstep("topology").returncode == 0
@@ -270,7 +270,7 @@ def test_a_user_without_the_rights_learns_what_they_may_do(
         )
 
     kubectl("sys.exit(1)")
-    with StandaloneApi(faults=refusals) as api:
+    with FaultyApi(faults=refusals) as api:
         api.write_kubeconfig(tmp_path / "config")
         with closing(connect(str(tmp_path / "config"))) as client:
             for path, raw in (

@@ -17,11 +17,11 @@ import pytest
 
 from central.cli.jobs import training_page
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster
 from protos.names import COORDINATOR_AUDIENCE
 from tests.architecture.sources import ROOT
 from tests.central.controllers.job.job_api import job
 from tests.central.coordinator.coordinator_process import CoordinatorProcess, MemberClient
+from tests.fakes.faulty_cluster import FaultyCluster
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/ns/pods"
@@ -31,9 +31,9 @@ CAPACITY = {"cpu": "6500m", "memory": "64Gi", "pods": "110"}
 
 
 @pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
+def cluster() -> Iterator[FaultyCluster]:
     nodes = [HollowNode("n0", gpus=0, capacity=CAPACITY)]
-    with LocalCluster(nodes) as made:
+    with FaultyCluster(nodes) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -57,12 +57,12 @@ def elastic_job() -> Json:
     return raw
 
 
-def create_job(cluster: LocalCluster) -> None:
+def create_job(cluster: FaultyCluster) -> None:
     cluster.create(JOBS, elastic_job())
     cluster.wait("all to run", lambda: len(pods(cluster)) == MOST and pods(cluster, "coordinator"))
 
 
-def pods(cluster: LocalCluster, task: str = "worker") -> dict[int, Json]:
+def pods(cluster: FaultyCluster, task: str = "worker") -> dict[int, Json]:
     """Running pods of a task by number."""
     found = {}
     for pod in cluster.client.get(PODS)["items"]:
@@ -76,7 +76,7 @@ def pods(cluster: LocalCluster, task: str = "worker") -> dict[int, Json]:
     }
 
 
-def token_of(cluster: LocalCluster, pod: Json) -> str:
+def token_of(cluster: FaultyCluster, pod: Json) -> str:
     """As the kubelet mounts it."""
     meta = pod["metadata"]
     bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
@@ -89,7 +89,7 @@ def token_of(cluster: LocalCluster, pod: Json) -> str:
 
 
 def coordinator_for(
-    cluster: LocalCluster, folder: Path, store: str = "", **more: str
+    cluster: FaultyCluster, folder: Path, store: str = "", **more: str
 ) -> CoordinatorProcess:
     """As the Job's pod would run it: with its Secret and its token."""
     (pod,) = pods(cluster, "coordinator").values()
@@ -159,7 +159,7 @@ def settle(members: dict[int, MemberClient], size: int, seconds: float = 30.0) -
     raise AssertionError(f"no live generation of {size}: {found}")
 
 
-def test_members_know_before_they_go(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_members_know_before_they_go(cluster: FaultyCluster, tmp_path: Path) -> None:
     create_job(cluster)
     with coordinator_for(cluster, tmp_path) as server:
         there = {number: member(server, number, pod) for number, pod in pods(cluster).items()}
@@ -201,7 +201,7 @@ def test_members_know_before_they_go(cluster: LocalCluster, tmp_path: Path) -> N
         assert settle(left, MOST - len(leaving))["generation"] > live["generation"]
 
 
-def test_a_stranger_gets_no_plan(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_stranger_gets_no_plan(cluster: FaultyCluster, tmp_path: Path) -> None:
     """A worker of the same Job and account has a token of its own, which says which pod it is."""
     create_job(cluster)
     with coordinator_for(cluster, tmp_path) as server:
@@ -218,7 +218,7 @@ def test_a_stranger_gets_no_plan(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 def test_the_state_is_in_a_configmap_and_outlives_pod_and_scheduler(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: FaultyCluster, tmp_path: Path
 ) -> None:
     """`--store=api`: the coordinator's pod is lost with all its files, and the scheduler is killed meanwhile."""
     create_job(cluster)
@@ -293,7 +293,9 @@ def launcher(
         started.wait(30)
 
 
-def test_a_launchers_steps_reach_the_page_of_the_job(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_launchers_steps_reach_the_page_of_the_job(
+    cluster: FaultyCluster, tmp_path: Path
+) -> None:
     """A process writes a file, lockstep-launch reports it to the coordinator, and that one to the scheduler."""
     create_job(cluster)
     with coordinator_for(cluster, tmp_path) as server:

@@ -10,11 +10,12 @@ import pytest
 
 from central.kube.resource_paths import ResourcePath
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from protos.names import BLOCK, RACK
 from tests.central.kube.raw_objects import container
 from tests.central.poison.corpus import CORPUS, Poison
 from tests.central.poison.world import kinds
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +25,12 @@ FENCE_S = 1.0  # of processor time
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: "r", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json") for i in range(2)
     ]
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes) as made:
+    with FaultyCluster(nodes) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -37,7 +38,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
         yield made
 
 
-def submit(box: LocalCluster, number: int) -> float:
+def submit(box: FaultyCluster, number: int) -> float:
     """Processor time of the scheduler until a gang of two pods is bound, in seconds. Fails after a while of real time,
     so waiting is bounded, too."""
     name = f"good{number}"
@@ -58,12 +59,12 @@ def submit(box: LocalCluster, number: int) -> float:
     return processor_s(box) - began
 
 
-def processor_s(box: LocalCluster) -> float:
+def processor_s(box: FaultyCluster) -> float:
     times = psutil.Process(box.scheduler_pid).cpu_times()
     return times.user + times.system
 
 
-def put(box: LocalCluster, number: int, poison: Poison) -> bool:
+def put(box: FaultyCluster, number: int, poison: Poison) -> bool:
     """Whether the API took the object."""
     resource: ResourcePath = kinds()[poison.kind].resource
     meta = {key: value for key, value in poison.raw["metadata"].items() if key != "uid"}
@@ -75,7 +76,7 @@ def put(box: LocalCluster, number: int, poison: Poison) -> bool:
     return reply.ok
 
 
-def test_a_gang_is_bound_meanwhile(box: LocalCluster) -> None:
+def test_a_gang_is_bound_meanwhile(box: FaultyCluster) -> None:
     for name in ("good", "evil"):
         box.create(
             "/api/v1/namespaces",

@@ -11,11 +11,11 @@ from central.controllers.elastic_objects import LAG_S
 from central.kube.resource_paths import SIZED
 from central.kube.transport.http_client import MERGE
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster
 from tests.central.controllers import test_sized_roles
 from tests.central.controllers.test_elastic_objects import indexed, sized
 from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube import controller_fixtures as fixtures
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.fakes.request_log import RequestLog
 from tests.manifests.manifests import FOLDER, documents
 
@@ -33,9 +33,9 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[LocalCluster, RequestLog]]:
+def running() -> Iterator[tuple[FaultyCluster, RequestLog]]:
     nodes = [HollowNode("n0", gpus=0)]
-    with LocalCluster(nodes, flags=("--elastic-controllers",)) as made:
+    with FaultyCluster(nodes, flags=("--elastic-controllers",)) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
             config = made.kubeconfig.read_text()
@@ -48,7 +48,7 @@ def running() -> Iterator[tuple[LocalCluster, RequestLog]]:
 
 
 @pytest.fixture
-def box(running: tuple[LocalCluster, RequestLog]) -> Iterator[tuple[LocalCluster, RequestLog]]:
+def box(running: tuple[FaultyCluster, RequestLog]) -> Iterator[tuple[FaultyCluster, RequestLog]]:
     """The cluster without pods. Each test names its objects anew: Events of others stay."""
     cluster, log = running
     log.requests.clear()
@@ -59,7 +59,7 @@ def box(running: tuple[LocalCluster, RequestLog]) -> Iterator[tuple[LocalCluster
     cluster.wait("all pods to be gone", lambda: not cluster.client.get(PODS)["items"])
 
 
-def bound(cluster: LocalCluster, app: str) -> list[str]:
+def bound(cluster: FaultyCluster, app: str) -> list[str]:
     found = cluster.client.get(PODS)["items"]
     return [
         pod["metadata"]["name"]
@@ -76,12 +76,12 @@ def of(cpu: str, raw: Json) -> Json:
     return raw
 
 
-def capacity(cluster: LocalCluster) -> int:
+def capacity(cluster: FaultyCluster) -> int:
     node = cluster.client.get("/api/v1/nodes/n0")
     return int(node["status"]["allocatable"]["cpu"])
 
 
-def events(cluster: LocalCluster, name: str) -> dict[str, str]:
+def events(cluster: FaultyCluster, name: str) -> dict[str, str]:
     found = cluster.client.get("/api/v1/namespaces/default/events")["items"]
     return {
         each["reason"]: each["message"] for each in found if each["involvedObject"]["name"] == name
@@ -90,7 +90,7 @@ def events(cluster: LocalCluster, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "IndexedJob"])
 def test_it_grows_into_the_room_and_gives_it_back(
-    box: tuple[LocalCluster, RequestLog], kind: str
+    box: tuple[FaultyCluster, RequestLog], kind: str
 ) -> None:
     cluster, log = box
     cpus = capacity(cluster)
@@ -146,7 +146,7 @@ def _asked_for(specs: dict[str, Json]) -> list[Json]:
     ]
 
 
-def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog]) -> None:
+def test_objects_of_other_projects_are_sized(box: tuple[FaultyCluster, RequestLog]) -> None:
     cluster, log = box
     played = {
         "jobsets": test_sized_roles.jobset(),
@@ -192,7 +192,7 @@ def test_objects_of_other_projects_are_sized(box: tuple[LocalCluster, RequestLog
         cluster.client.request("DELETE", path)
 
 
-def _has_grown(cluster: LocalCluster, name: str) -> bool:
+def _has_grown(cluster: FaultyCluster, name: str) -> bool:
     return "Grew" in events(cluster, name)
 
 
@@ -220,7 +220,7 @@ def _check_rights(log: RequestLog) -> None:
 
 
 def test_a_wrong_range_is_said_on_the_object_and_nothing_is_written(
-    box: tuple[LocalCluster, RequestLog],
+    box: tuple[FaultyCluster, RequestLog],
 ) -> None:
     cluster, _ = box
     cluster.create(PATHS["Deployment"], sized("Deployment", "wrong", 5, 3, 4))
@@ -231,7 +231,7 @@ def test_a_wrong_range_is_said_on_the_object_and_nothing_is_written(
 
 
 def test_whoever_changes_the_size_again_and_again_is_not_fought(
-    box: tuple[LocalCluster, RequestLog],
+    box: tuple[FaultyCluster, RequestLog],
 ) -> None:
     cluster, _ = box
     path = f"{PATHS['Deployment']}/fought"

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, Failed, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, Failed, free_port
 from protos.names import BLOCK, RACK
 from tests.central.kube.raw_objects import container
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ WITHIN_S = 1.0  # and twenty times what it takes without the poison, on a machin
 
 
 class Cluster:
-    def __init__(self, box: LocalCluster, program: Path, metrics: str) -> None:
+    def __init__(self, box: FaultyCluster, program: Path, metrics: str) -> None:
         self.box, self._program, self._metrics = box, program, metrics
 
     def start(self) -> None:
@@ -121,7 +122,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     ]
     metrics = f"127.0.0.1:{free_port()}"
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes, flags=["--metrics-listen", metrics]) as box:
+    with FaultyCluster(nodes, flags=["--metrics-listen", metrics]) as box:
         box.start_api()
         program = box.directory / "extended.py"
         program.write_text(PROGRAM)

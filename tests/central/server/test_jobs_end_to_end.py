@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster
 from tests.central.controllers.job.job_api import job
+from tests.fakes.faulty_cluster import FaultyCluster
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/ns/pods"
@@ -22,8 +22,8 @@ OWNED = (
 
 
 @pytest.fixture
-def box() -> Iterator[LocalCluster]:
-    with LocalCluster([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
+def box() -> Iterator[FaultyCluster]:
+    with FaultyCluster([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -32,17 +32,17 @@ def box() -> Iterator[LocalCluster]:
         yield made
 
 
-def state(box: LocalCluster, name: str) -> Json:
+def state(box: FaultyCluster, name: str) -> Json:
     found: Json = (box.client.get(f"{JOBS}/{name}").get("status") or {}).get("state") or {}
     return found
 
 
-def items(box: LocalCluster, path: str) -> list[Json]:
+def items(box: FaultyCluster, path: str) -> list[Json]:
     found: list[Json] = box.client.get(path)["items"]
     return found
 
 
-def test_jobs_run_restart_end_and_leave_nothing(box: LocalCluster) -> None:
+def test_jobs_run_restart_end_and_leave_nothing(box: FaultyCluster) -> None:
     plugins: Json = {"svc": [], "ssh": []}
     short = job({"w": 2}, name="short", ttlSecondsAfterFinished=1, plugins=plugins)
     metadata = {"annotations": {"lockstep.dev/runs-for": "1s"}}

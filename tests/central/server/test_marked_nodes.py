@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +23,13 @@ PATIENCE_S = 90.0  # surveys of the agent every 30 s, rounds of the scheduler ev
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyCluster]:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
     nodes = [
         HollowNode("n1", {"team": "a"}, CAPTURES / "dgx-a100-8.json"),
         HollowNode("cpu", {}, gpus=0),
     ]
-    with LocalCluster(nodes, flags=FLAGS) as made:
+    with FaultyCluster(nodes, flags=FLAGS) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -37,17 +38,17 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
         yield made
 
 
-def read(box: LocalCluster, name: str = "n1") -> Any:
+def read(box: FaultyCluster, name: str = "n1") -> Any:
     return box.client.get(f"/api/v1/nodes/{name}")
 
 
-def condition(box: LocalCluster, status: str) -> Any:
+def condition(box: FaultyCluster, status: str) -> Any:
     """The condition, once it has this status."""
     found = read(box)["status"].get("conditions", ())
     return next((c for c in found if (c["type"], c["status"]) == ("GpuUnhealthy", status)), None)
 
 
-def test_a_gpu_fails_under_a_real_agent(box: LocalCluster) -> None:
+def test_a_gpu_fails_under_a_real_agent(box: FaultyCluster) -> None:
     healthy = box.wait("the condition", lambda: condition(box, "False"), PATIENCE_S)
     assert healthy["reason"] == "GpusHealthy"
     labels = read(box)["metadata"]["labels"]

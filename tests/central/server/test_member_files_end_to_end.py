@@ -8,10 +8,10 @@ import pytest
 
 from central.model.member_files import ANNOTATIONS
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster
 from tests.central.controllers.job.job_api import job
 from tests.central.controllers.job.test_elastic import elastic
 from tests.central.server.test_rights import allowed, rules
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.fakes.request_log import Request, RequestLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -21,8 +21,8 @@ JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs"
 
 
 @pytest.fixture
-def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
-    with LocalCluster([HollowNode("n0", gpus=0)]) as made:
+def box() -> Iterator[tuple[FaultyCluster, RequestLog]]:
+    with FaultyCluster([HollowNode("n0", gpus=0)]) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
             config = made.kubeconfig.read_text()
@@ -34,7 +34,7 @@ def box() -> Iterator[tuple[LocalCluster, RequestLog]]:
             yield made, log
 
 
-def files(cluster: LocalCluster, name: str) -> Json:
+def files(cluster: FaultyCluster, name: str) -> Json:
     found = cluster.client.get(f"{PODS}/{name}")["metadata"]["annotations"]
     return {file: found[key] for file, key in ANNOTATIONS.items() if key in found}
 
@@ -55,7 +55,7 @@ def sized(cpu: str, raw: Json) -> Json:
 
 
 def test_they_are_told_with_the_rights_of_the_scheduler(
-    box: tuple[LocalCluster, RequestLog],
+    box: tuple[FaultyCluster, RequestLog],
 ) -> None:
     cluster, log = box
     cpus = int(cluster.client.get("/api/v1/nodes/n0")["status"]["allocatable"]["cpu"])
@@ -87,6 +87,6 @@ def test_they_are_told_with_the_rights_of_the_scheduler(
     assert not [each for each in log.requests if (each.verb, each.resource) == ("patch", "pods")]
 
 
-def _runs(cluster: LocalCluster, name: str) -> bool:
+def _runs(cluster: FaultyCluster, name: str) -> bool:
     status = cluster.client.get(f"{JOBS}/{name}").get("status") or {}
     return (status.get("state") or {}).get("phase") == "Running"

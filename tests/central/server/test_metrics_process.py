@@ -11,10 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import BLOCK, GPU, RACK
 from tests.central.local_clusters import started
 from tests.central.server.test_scheduler_process import confirmed, reported, submit
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -25,7 +26,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[tuple[LocalCluster, int]]:
+def box() -> Iterator[tuple[FaultyCluster, int]]:
     port = free_port()
     nodes = [
         HollowNode(f"n{at}", {RACK: f"r{at}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
@@ -56,7 +57,7 @@ def queue(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": api, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
 
 
-def test_a_cluster_at_work(box: tuple[LocalCluster, int]) -> None:
+def test_a_cluster_at_work(box: tuple[FaultyCluster, int]) -> None:
     """Of 16 GPUs `train` has 12 of queue default; `giant` waits for 24, `never` for nodes of 9."""
     cluster, port = box
     submit(cluster, "train", 3, 4)
@@ -93,7 +94,7 @@ def test_a_cluster_at_work(box: tuple[LocalCluster, int]) -> None:
     assert any(name == "lockstep_build_info" for name, *_ in seen)
 
 
-def test_promtool_accepts_the_text(box: tuple[LocalCluster, int]) -> None:
+def test_promtool_accepts_the_text(box: tuple[FaultyCluster, int]) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("there is no promtool (Debian: apt install prometheus)")
@@ -108,7 +109,7 @@ def test_promtool_accepts_the_text(box: tuple[LocalCluster, int]) -> None:
     assert odd == []
 
 
-def test_a_thousand_queues_make_no_more_series_than_fifty(box: tuple[LocalCluster, int]) -> None:
+def test_a_thousand_queues_make_no_more_series_than_fifty(box: tuple[FaultyCluster, int]) -> None:
     cluster, port = box
 
     def count_at(number: int) -> int:

@@ -8,11 +8,12 @@ import pytest
 
 from central.model.json_types import Json
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from protos.names import BLOCK, GPU, RACK
 from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube import controller_fixtures as made
 from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 PODS = "/api/v1/namespaces/default/pods"
@@ -20,7 +21,7 @@ VERSION = "v1alpha2"
 
 
 @contextmanager
-def bare() -> Iterator[LocalCluster]:
+def bare() -> Iterator[FaultyCluster]:
     """The API alone, without CRDs of other projects."""
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
@@ -28,13 +29,13 @@ def bare() -> Iterator[LocalCluster]:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-        with LocalCluster(nodes) as local:
+        with FaultyCluster(nodes) as local:
             local.start_api()
             yield local
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[LocalCluster]:
+def box() -> Iterator[FaultyCluster]:
     with bare() as local:
         local.create(DEFINITIONS, podgroup_definition(VERSION))
         local.create(DEFINITIONS, definition("ray.io", "v1", "RayCluster", status={}))
@@ -42,14 +43,14 @@ def box() -> Iterator[LocalCluster]:
         yield local
 
 
-def start(local: LocalCluster) -> None:
+def start(local: FaultyCluster) -> None:
     local.start_scheduler()
     local.start_nodes()
     local.wait_for_scheduler()
     local.start_agents()
 
 
-def create_pods(box: LocalCluster, name: str, count: int, **metadata: Json) -> None:
+def create_pods(box: FaultyCluster, name: str, count: int, **metadata: Json) -> None:
     container = {"name": "main", "image": "x", "resources": {"limits": {GPU: "4"}}}
     group = {"podGroupName": name}
     for rank in range(count):
@@ -58,7 +59,7 @@ def create_pods(box: LocalCluster, name: str, count: int, **metadata: Json) -> N
         box.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
 
-def condition(box: LocalCluster, name: str) -> tuple[str, str, str]:
+def condition(box: FaultyCluster, name: str) -> tuple[str, str, str]:
     found = box.client.get(f"{groups(VERSION)}/{name}")
     for each in found.get("status", {}).get("conditions", ()):
         if each["type"] == "PodGroupScheduled":
@@ -66,7 +67,7 @@ def condition(box: LocalCluster, name: str) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def test_gangs_of_kubernetes_own_podgroups(box: LocalCluster) -> None:
+def test_gangs_of_kubernetes_own_podgroups(box: FaultyCluster) -> None:
     constraint = {"topology": [{"key": RACK}]}
     for name, pods in (("train", 2), ("big", 3)):
         box.create(groups(VERSION), podgroup(name, pods, schedulingConstraints=constraint))
@@ -86,12 +87,12 @@ def test_gangs_of_kubernetes_own_podgroups(box: LocalCluster) -> None:
     box.wait("the refusal", lambda: "a pod belongs to one gang" in pod_reason(box, "two-0"))
 
 
-def pod_reason(box: LocalCluster, name: str) -> str:
+def pod_reason(box: FaultyCluster, name: str) -> str:
     conditions = box.client.get(f"{PODS}/{name}").get("status", {}).get("conditions", ())
     return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
 
 
-def test_a_ray_cluster_starts_with_every_group(box: LocalCluster) -> None:
+def test_a_ray_cluster_starts_with_every_group(box: FaultyCluster) -> None:
     space = f"namespaces/{made.SPACE}"
     box.create("/api/v1/namespaces", {"metadata": {"name": made.SPACE}})
     box.create(f"/apis/ray.io/v1/{space}/rayclusters", made.raycluster())
@@ -106,11 +107,11 @@ def test_a_ray_cluster_starts_with_every_group(box: LocalCluster) -> None:
     assert not box.client.get(f"/apis/ray.io/v1/{space}/rayclusters/tune").get("status")
 
 
-def pods(box: LocalCluster) -> list[Json]:
+def pods(box: FaultyCluster) -> list[Json]:
     return list(box.client.get(f"/api/v1/namespaces/{made.SPACE}/pods")["items"])
 
 
-def ray_reason(box: LocalCluster) -> str:
+def ray_reason(box: FaultyCluster) -> str:
     found = box.explain("raycluster/tune", made.SPACE)
     return found.reason if found is not None else ""
 
@@ -133,6 +134,6 @@ def test_the_first_cluster_of_a_kind_that_is_new_starts_whole() -> None:
         local.wait("the start", lambda: "10 of 10 pods placed" in ray_reason(local))
 
 
-def gpus(box: LocalCluster) -> int:
+def gpus(box: FaultyCluster) -> int:
     found = box.client.get("/api/v1/nodes")["items"]
     return sum(int(each["status"].get("allocatable", {}).get(GPU, 0)) for each in found)

@@ -224,8 +224,8 @@ def test_the_thread_marks_until_it_is_stopped(
     cluster.marker.start()
     wait_for(lambda: cluster.status("n1") == "False", "a round")
     cluster.marker.stop()
-    cluster.marker._rounds._thread.join(20)
-    assert not cluster.marker._rounds._thread.is_alive()
+    cluster.marker._thread.join(20)
+    assert not cluster.marker._thread.is_alive()
 
 
 def test_a_node_that_is_gone_is_forgotten(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from central.kube.transport.http_client import MERGE
 from central.model.json_types import Json
-from central.standalone.local_cluster import LocalCluster
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +71,8 @@ RESIZES = {
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[LocalCluster]:
-    with LocalCluster([]) as box:
+def box() -> Iterator[FaultyCluster]:
+    with FaultyCluster([]) as box:
         box.start_api()
         for scheduler in (OURS, OTHERS):
             for case in RESIZES:
@@ -87,18 +87,18 @@ def box() -> Iterator[LocalCluster]:
         yield box
 
 
-def create(box: LocalCluster, name: str, node: str, amount: int, **spec: object) -> None:
+def create(box: FaultyCluster, name: str, node: str, amount: int, **spec: object) -> None:
     container = {"name": "main", "image": "x", "resources": cpu(amount)}
     body = {"schedulerName": OURS, "containers": [container], "nodeSelector": {HOST: node}, **spec}
     box.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": body})
 
 
-def change(box: LocalCluster, path: str, **fields: Json) -> None:
+def change(box: FaultyCluster, path: str, **fields: Json) -> None:
     reply = box.client.request("PATCH", f"{PODS}/{path}", orjson.dumps(fields), MERGE)
     assert reply.ok, reply.error()
 
 
-def ask(box: LocalCluster, name: str, resize: Resize) -> None:
+def ask(box: FaultyCluster, name: str, resize: Resize) -> None:
     """For other resources, in the subresource that is there for it."""
     spec = box.client.get(f"{PODS}/{name}")["spec"]
     main = {**spec["containers"][0], "resources": cpu(resize.spec)}
@@ -108,11 +108,11 @@ def ask(box: LocalCluster, name: str, resize: Resize) -> None:
     change(box, f"{name}/resize", spec=asked)
 
 
-def home(box: LocalCluster, name: str) -> str:
+def home(box: FaultyCluster, name: str) -> str:
     return str(box.client.get(f"{PODS}/{name}")["spec"].get("nodeName", ""))
 
 
-def why(box: LocalCluster, name: str) -> str:
+def why(box: FaultyCluster, name: str) -> str:
     conditions = box.client.get(f"{PODS}/{name}").get("status", {}).get("conditions") or ()
     found = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
     return str(found[0]) if found else ""
@@ -122,7 +122,7 @@ def why(box: LocalCluster, name: str) -> str:
 @pytest.mark.parametrize("scheduler", [OURS, OTHERS])
 @pytest.mark.parametrize("case", RESIZES)
 def test_what_a_resize_takes_is_left_alone_and_what_it_frees_is_used(
-    box: LocalCluster, case: str, scheduler: str
+    box: FaultyCluster, case: str, scheduler: str
 ) -> None:
     resize, node = RESIZES[case], f"{case}-{scheduler}"
     first, fits, larger = f"first-{node}", f"fits-{node}", f"larger-{node}"

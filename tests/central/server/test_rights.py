@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import LocalCluster
 from protos.names import NAMESPACE
 from tests.central.controllers.job.job_api import job
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.fakes.request_log import Request, RequestLog
 from tests.manifests.manifests import one
 
@@ -23,9 +23,9 @@ PLUGINS: Json = {"svc": [], "ssh": [], "env": []}
 
 
 @contextmanager
-def cluster(folder: Path, *flags: str) -> Iterator[tuple[LocalCluster, RequestLog]]:
+def cluster(folder: Path, *flags: str) -> Iterator[tuple[FaultyCluster, RequestLog]]:
     """Whose scheduler asks the API server through the log."""
-    with LocalCluster([HollowNode("n0", gpus=0)], flags=flags) as made:
+    with FaultyCluster([HollowNode("n0", gpus=0)], flags=flags) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
             config = made.kubeconfig.read_text()
@@ -38,12 +38,12 @@ def cluster(folder: Path, *flags: str) -> Iterator[tuple[LocalCluster, RequestLo
             yield made, log
 
 
-def phase(box: LocalCluster, namespace: str, name: str) -> str:
+def phase(box: FaultyCluster, namespace: str, name: str) -> str:
     found = box.client.get(f"{JOBS.format(namespace)}/{name}").get("status") or {}
     return str((found.get("state") or {}).get("phase") or "")
 
 
-def run_jobs(box: LocalCluster, namespace: str) -> None:
+def run_jobs(box: FaultyCluster, namespace: str) -> None:
     """One that runs, one that ends and is deleted, one that starts again."""
     jobs = JOBS.format(namespace)
     short = job({"w": 1}, name="short", ttlSecondsAfterFinished=1, plugins=PLUGINS)

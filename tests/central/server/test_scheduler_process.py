@@ -7,10 +7,11 @@ import pytest
 
 from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
 from tests.central.local_clusters import started
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +20,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[LocalCluster]:
+def running() -> Iterator[FaultyCluster]:
     nodes = [
         HollowNode(f"n{i}", {RACK: f"r{i // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for i in range(4)
@@ -30,7 +31,7 @@ def running() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def box(running: LocalCluster) -> Iterator[LocalCluster]:
+def box(running: FaultyCluster) -> Iterator[FaultyCluster]:
     """The cluster with all GPUs free. Each test names its gangs anew."""
     yield running
     for path in (PODS, GROUPS):
@@ -39,12 +40,12 @@ def box(running: LocalCluster) -> Iterator[LocalCluster]:
     running.wait("all GPUs to be free", lambda: not held(running) and idle(running))
 
 
-def idle(box: LocalCluster) -> bool:
+def idle(box: FaultyCluster) -> bool:
     reply = box.topology()
     return reply is not None and not any(node.holders for node in reply.nodes)
 
 
-def reported(box: LocalCluster) -> bool:
+def reported(box: FaultyCluster) -> bool:
     reply = box.topology()
     return reply is not None and all(node.gpus_allocatable == 8 for node in reply.nodes)
 
@@ -54,7 +55,7 @@ def registered(kubelet: HollowKubelet) -> bool:
 
 
 def submit(
-    box: LocalCluster, name: str, pods: int, gpus: int, rdma: int = 0, **limits_by_kind: str
+    box: FaultyCluster, name: str, pods: int, gpus: int, rdma: int = 0, **limits_by_kind: str
 ) -> None:
     group = {"metadata": {"name": name}, "spec": {"minMember": pods}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
@@ -76,7 +77,7 @@ def submit(
         )
 
 
-def confirmed(box: LocalCluster, name: str) -> pb.ExplainReply | None:
+def confirmed(box: FaultyCluster, name: str) -> pb.ExplainReply | None:
     """The explanation, once pod-resources confirms every pod's GPUs."""
     explained = box.explain(name)
     if explained is None or not explained.pods or not all(pod.confirmed for pod in explained.pods):
@@ -84,7 +85,7 @@ def confirmed(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     return explained
 
 
-def held(box: LocalCluster) -> dict[str, tuple[str, ...]]:
+def held(box: FaultyCluster) -> dict[str, tuple[str, ...]]:
     """By pod, the GPUs that its kubelet has given it."""
     return {
         pod: resources[GPU]
@@ -94,7 +95,7 @@ def held(box: LocalCluster) -> dict[str, tuple[str, ...]]:
     }
 
 
-def assert_devices_match(box: LocalCluster) -> None:
+def assert_devices_match(box: FaultyCluster) -> None:
     truth = held(box)
     given = [uuid for uuids in truth.values() for uuid in uuids]
     assert len(set(given)) == len(given), "a GPU was given twice"
@@ -107,7 +108,7 @@ def assert_devices_match(box: LocalCluster) -> None:
             assert {uuids[i] for i in holder.gpus} == set(truth[holder.pod])
 
 
-def test_every_pod_gets_its_planned_gpus(box: LocalCluster) -> None:
+def test_every_pod_gets_its_planned_gpus(box: FaultyCluster) -> None:
     """Twelve equal pods on four nodes at once. Each kubelet admits them in its own order."""
     for number in range(6):
         submit(box, f"g{number}", 2, 2)
@@ -119,7 +120,7 @@ def test_every_pod_gets_its_planned_gpus(box: LocalCluster) -> None:
     assert_devices_match(box)
 
 
-def test_every_pod_gets_the_nic_beside_its_gpu(box: LocalCluster) -> None:
+def test_every_pod_gets_the_nic_beside_its_gpu(box: FaultyCluster) -> None:
     submit(box, "ring", 16, 1, rdma=1)
     box.wait("ring's GPUs", lambda: confirmed(box, "ring"))
     reply = box.topology()
@@ -153,7 +154,7 @@ def test_every_pod_gets_the_nic_beside_its_gpu(box: LocalCluster) -> None:
     )
 
 
-def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: LocalCluster) -> None:
+def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: FaultyCluster) -> None:
     submit(box, "before", 4, 8)
     box.wait("the first gang", lambda: confirmed(box, "before"))
     submit(box, "waiting", 2, 8)
@@ -172,7 +173,7 @@ def test_a_killed_scheduler_loses_nothing_and_repeats_nothing(box: LocalCluster)
     assert_devices_match(box)
 
 
-def pending(box: LocalCluster, name: str) -> pb.ExplainReply | None:
+def pending(box: FaultyCluster, name: str) -> pb.ExplainReply | None:
     explained = box.explain(name)
     return (
         explained
@@ -181,7 +182,7 @@ def pending(box: LocalCluster, name: str) -> pb.ExplainReply | None:
     )
 
 
-def test_a_node_that_registers_again_has_its_gpus(box: LocalCluster) -> None:
+def test_a_node_that_registers_again_has_its_gpus(box: FaultyCluster) -> None:
     """Its agent runs on and has nothing new to report, so it is asked for a full report."""
     node = box.client.request("GET", "/api/v1/nodes/n0").json()
     box.client.request("DELETE", "/api/v1/nodes/n0")
@@ -199,7 +200,7 @@ def known(reply: pb.TopologyReply) -> int:
     return sum(node.gpus_allocatable == 8 == len(node.topology.gpus) for node in reply.nodes)
 
 
-def test_restarts_of_kubelets_and_agents_keep_devices(box: LocalCluster) -> None:
+def test_restarts_of_kubelets_and_agents_keep_devices(box: FaultyCluster) -> None:
     submit(box, "steady", 4, 2)
     box.wait("the gang", lambda: confirmed(box, "steady"))
     before = held(box)

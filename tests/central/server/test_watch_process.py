@@ -10,9 +10,9 @@ import pytest
 
 from central.kube.transport.http_client import Client, connect
 from central.model.json_types import Json
-from central.standalone.apiserver import StandaloneApi
-from central.standalone.local_cluster import LocalCluster
 from tests.fakes.cable import Cable
+from tests.fakes.faulty_api import FaultyApi
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -55,9 +55,9 @@ def version(client: Client) -> int:
 
 
 @contextmanager
-def cabled() -> Iterator[tuple[LocalCluster, Cable]]:
+def cabled() -> Iterator[tuple[FaultyCluster, Cable]]:
     """A node whose CPUs pod "first" has, and a scheduler that reaches the API server through the cable."""
-    with LocalCluster([]) as box:
+    with FaultyCluster([]) as box:
         box.start_api()
         with Cable(int(box.api.url.rpartition(":")[2])) as cable:
             box.kubeconfig.write_text(box.kubeconfig.read_text().replace(box.api.url, cable.url))
@@ -72,7 +72,7 @@ def cabled() -> Iterator[tuple[LocalCluster, Cable]]:
 def test_an_etcd_that_was_restored_from_a_backup() -> None:
     """The backup knows nothing of the pod that fills the node, and has another one. No event tells that ever: the versions
     that the process knows are yet to come."""
-    with cabled() as (box, cable), StandaloneApi() as restored:
+    with cabled() as (box, cable), FaultyApi() as restored:
         client = connect(str(restored.write_kubeconfig(box.directory / "restored")))
         create(client, NODES, node("n0"))
         create(client, PODS, pod("second", 4))

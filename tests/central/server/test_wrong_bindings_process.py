@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from central.standalone.faults import Fault
-from central.standalone.local_cluster import LocalCluster
 from tests.central.kube.raw_objects import container
+from tests.fakes.faulty_api import Fault
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = pytest.mark.slow
 
@@ -42,9 +42,9 @@ class Bindings:
 
 
 @contextmanager
-def cluster(bindings: Bindings) -> Iterator[LocalCluster]:
+def cluster(bindings: Bindings) -> Iterator[FaultyCluster]:
     flags = ["--leader-elect", "--lease-duration", str(LEASE_S)]
-    with LocalCluster([], flags=flags, faults=bindings) as box:
+    with FaultyCluster([], flags=flags, faults=bindings) as box:
         box.start_api()
         for number in range(2):
             amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
@@ -56,7 +56,7 @@ def cluster(bindings: Bindings) -> Iterator[LocalCluster]:
         yield box
 
 
-def submit(box: LocalCluster, name: str) -> None:
+def submit(box: FaultyCluster, name: str) -> None:
     group = {"metadata": {"name": name}, "spec": {"minMember": SIZE}}
     box.create(GROUPS, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group})
     for rank in range(SIZE):
@@ -65,7 +65,7 @@ def submit(box: LocalCluster, name: str) -> None:
         box.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
 
-def is_whole(box: LocalCluster, name: str) -> bool:
+def is_whole(box: FaultyCluster, name: str) -> bool:
     pods = [box.client.get(f"{PODS}/{name}-{rank}") for rank in range(SIZE)]
     return all(pod["spec"].get("nodeName") for pod in pods)
 

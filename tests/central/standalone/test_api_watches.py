@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from central.standalone.apiserver import StandaloneApi
 from tests.central.standalone.api_caller import (
     GROUPS,
     MERGE,
@@ -14,6 +13,7 @@ from tests.central.standalone.api_caller import (
     pod,
     refusal,
 )
+from tests.fakes.faulty_api import FaultyApi
 
 
 def events(call: Caller, path: str, until: int, **query: Any) -> list[Json]:
@@ -101,7 +101,7 @@ def test_a_version_that_is_too_old_is_gone_and_listing_again_helps(call: Caller)
     assert again["object"]["metadata"]["labels"] == {"n": "last"}
 
 
-def test_history_can_be_forgotten_under_a_running_watch(api: StandaloneApi, call: Caller) -> None:
+def test_history_can_be_forgotten_under_a_running_watch(api: FaultyApi, call: Caller) -> None:
     version = call("POST", PODS, pod("p"))["metadata"]["resourceVersion"]
     with call.open("GET", PODS, watch="true", resourceVersion=version) as response:
         api.forget_history("", "pods")

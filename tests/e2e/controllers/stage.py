@@ -17,11 +17,12 @@ import yaml
 
 from central.kube.transport.http_client import MERGE, connect
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import USER, LocalCluster, free_port
+from central.standalone.local_cluster import USER, free_port
 from protos.names import CENTRAL_ACCOUNT, NAMESPACE, RACK
 from tests.benchmarks import plane
 from tests.e2e.cluster.settings import ROOT, Trouble, program, say
 from tests.e2e.controllers.sources import Source, build
+from tests.fakes.faulty_cluster import FaultyCluster
 from tests.manifests.manifests import with_components
 
 Json = dict[str, Any]
@@ -36,7 +37,7 @@ MOUNT = Path("/tmp/k8s-webhook-server/serving-certs")
 WITH_ITS_MOUNT = ("unshare", "--mount", "--", "sh", "-c", f'mount --bind "$0" {MOUNT} && exec "$@"')
 
 
-class Stage(LocalCluster):
+class Stage(FaultyCluster):
     """Two nodes of eight GPUs, each in a rack of its own. flags: further ones of the scheduler. components: of the shipped
     manifests, whose rights it has beside the usual ones."""
 

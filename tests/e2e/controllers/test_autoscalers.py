@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from central.model.json_types import Json
-from central.standalone.local_cluster import LocalCluster, free_port
+from central.standalone.local_cluster import free_port
 from central.standalone.pod_status import runs_for_s
 from protos.names import GPU, SCHEDULER
 from tests.e2e.controllers.gangs import Play
 from tests.e2e.controllers.sources import KARPENTER, build
 from tests.e2e.controllers.stage import Stage, running_process
 from tests.e2e.world import pod
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.controllers]
 CLASSES = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
@@ -32,7 +33,7 @@ class Empty(Stage):
     """Without nodes."""
 
     def __init__(self) -> None:
-        LocalCluster.__init__(self, [], run_s=runs_for_s, flags=["--agents-wait=0"])
+        FaultyCluster.__init__(self, [], run_s=runs_for_s, flags=["--agents-wait=0"])
         self._components = ()
 
     def nodes(self) -> list[Json]:

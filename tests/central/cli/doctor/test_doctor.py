@@ -17,12 +17,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from central.cli.doctor import bundle, checks
 from central.kube.transport.http_client import Client
-from central.standalone.apiserver import StandaloneApi
-from central.standalone.faults import Fault
 from protos.names import GPU, NAMESPACE
 from tests.central.cli.conftest import client, lockstep, put
 from tests.central.cli.run_cli import Lockstep
 from tests.central.custom_resources import DEFINITIONS, definition
+from tests.fakes.faulty_api import Fault, FaultyApi
 from tests.manifests.manifests import shipped
 
 __all__ = ["client", "lockstep", "put"]  # fixtures
@@ -59,9 +58,9 @@ def faults(method: str, path: str) -> Fault | None:
 
 
 @pytest.fixture
-def api() -> Iterator[StandaloneApi]:
+def api() -> Iterator[FaultyApi]:
     denied.clear()
-    with StandaloneApi(faults=faults) as server:
+    with FaultyApi(faults=faults) as server:
         yield server
     denied.clear()
 

@@ -16,10 +16,11 @@ import psutil
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from tests.central.cli import test_scheduler_access
 from tests.central.local_clusters import started
 from tests.central.server.test_scheduler_process import reported, submit
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 HOME, LAST = "\x1b[H", "q quit"  # how the drawing of a screen begins, and its last line
@@ -27,7 +28,7 @@ TOP = [sys.executable, "-m", "central", "top", "--interval", "0.3"]
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[LocalCluster]:
+def box() -> Iterator[FaultyCluster]:
     nodes = [HollowNode("n", {"lockstep.dev/rack": "r1"}, CAPTURES / "dgx-a100-8.json")]
     with started(nodes) as made:
         made.wait("the agents", lambda: reported(made))
@@ -35,7 +36,7 @@ def box() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def environment(box: LocalCluster) -> dict[str, str]:
+def environment(box: FaultyCluster) -> dict[str, str]:
     kept = {key: each for key, each in os.environ.items() if key not in ("COLUMNS", "LINES")}
     return {
         **kept,
@@ -85,7 +86,7 @@ class Terminal:
 
 
 def test_it_follows_the_cluster_and_the_keys(
-    box: LocalCluster, environment: dict[str, str]
+    box: FaultyCluster, environment: dict[str, str]
 ) -> None:
     terminal = Terminal(environment)
     try:
@@ -114,7 +115,9 @@ def test_it_follows_the_cluster_and_the_keys(
 
 
 @pytest.fixture
-def by_kubeconfig(box: LocalCluster, environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def by_kubeconfig(
+    box: FaultyCluster, environment: dict[str, str], tmp_path: Path
+) -> dict[str, str]:
     """A user who has a kubeconfig and kubectl, which forwards to the scheduler until it is killed."""
     test_scheduler_access.create_what_is_installed(box)
     test_scheduler_access.write_kubectl(tmp_path, test_scheduler_access.talkative(box))
@@ -124,7 +127,7 @@ def by_kubeconfig(box: LocalCluster, environment: dict[str, str], tmp_path: Path
 
 
 def test_a_broken_connection_and_an_old_token_are_renewed(
-    box: LocalCluster, by_kubeconfig: dict[str, str], tmp_path: Path
+    box: FaultyCluster, by_kubeconfig: dict[str, str], tmp_path: Path
 ) -> None:
     """kubectl ends with the scheduler's pod, and a token is refused after an hour."""
     terminal = Terminal(by_kubeconfig)
@@ -150,7 +153,7 @@ def test_a_broken_connection_and_an_old_token_are_renewed(
         terminal.close()
 
 
-def test_without_a_terminal_it_prints_once(box: LocalCluster, environment: dict[str, str]) -> None:
+def test_without_a_terminal_it_prints_once(box: FaultyCluster, environment: dict[str, str]) -> None:
     done = subprocess.run(TOP, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert "1 node, 8 GPUs" in done.stdout

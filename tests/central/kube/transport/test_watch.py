@@ -31,7 +31,6 @@ from central.model.facts import (
     QueueSeen,
 )
 from central.model.pod_rules import Expression
-from central.standalone.apiserver import StandaloneApi
 from protos import names
 from tests.central.controllers.job.job_api import job
 from tests.central.custom_resources import DEFINITIONS
@@ -40,6 +39,7 @@ from tests.central.kube.api_fixtures import GROUPS, PODS, group, node, pod, prio
 from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 from tests.fakes.cable import Cable
 from tests.fakes.eventually import eventually
+from tests.fakes.faulty_api import FaultyApi
 
 Connected = Callable[[str], Client]
 Make = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -194,13 +194,7 @@ def test_a_broken_watch_is_resumed(
 
 
 def test_after_410_deleted_objects_are_delivered(
-    *,
-    api: StandaloneApi,
-    cable: Cable,
-    client: Client,
-    made: Make,
-    inbox: Inbox,
-    connected: Connected,
+    *, api: FaultyApi, cable: Cable, client: Client, made: Make, inbox: Inbox, connected: Connected
 ) -> None:
     made(PODS, pod("stays"))
     made(PODS, pod("goes"))
@@ -214,7 +208,7 @@ def test_after_410_deleted_objects_are_delivered(
     assert [type(fact) for fact in inbox.facts] == [PodSeen, PodSeen, PodGone, PodSeen]
 
 
-def test_410_while_watching(api: StandaloneApi, client: Client, made: Make, inbox: Inbox) -> None:
+def test_410_while_watching(api: FaultyApi, client: Client, made: Make, inbox: Inbox) -> None:
     inbox.watch(client, "pods").wait_synced(10)
     for index in range(5):
         made(PODS, pod(f"p-{index}"))

@@ -12,10 +12,9 @@ from central.kube.transport.http_client import Client, connect
 from central.kube.write.executor import DecisionExecutor
 from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch
 from central.model.facts import Answered, BindDone, BindFailed, EvictDone, Fact
-from central.standalone.apiserver import StandaloneApi
-from central.standalone.faults import Fault
 from tests.central.kube.api_fixtures import PODS, kubeconfig, pod
 from tests.fakes.eventually import eventually
+from tests.fakes.faulty_api import Fault, FaultyApi
 
 RUBBISH = {
     "empty": b"",
@@ -43,7 +42,7 @@ class Box:
         self.always: list[tuple[str, str, Fault]] = []
         self.facts: list[Fact] = []
         self.leads = True
-        self.api = StandaloneApi(faults=self._fault)
+        self.api = FaultyApi(faults=self._fault)
         self.api.start()
         self.client: Client = connect(kubeconfig(folder, self.api.url))
         self.executor = self.make_executor(30.0)

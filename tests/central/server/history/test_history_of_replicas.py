@@ -19,12 +19,13 @@ from central.server.history.history_store import HistoryStore
 from central.server.history.leader_link import LeaderAddress, leader_link
 from central.standalone.agent_process import token
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import CENTRAL_ACCOUNT, NAMESPACE
 from tests.central.local_clusters import started
 from tests.central.server.history.test_history_process import intervals, pictures
 from tests.central.server.history.test_history_store import ENTRY, MIB
 from tests.central.server.test_scheduler_process import reported, submit
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PATIENCE_S = 150.0
@@ -49,7 +50,7 @@ def _old(number: int, began: int) -> Allocation:
 
 
 @contextmanager
-def standby(box: LocalCluster, folder: Path, history: Path) -> Iterator[tuple[Path, str, int]]:
+def standby(box: FaultyCluster, folder: Path, history: Path) -> Iterator[tuple[Path, str, int]]:
     """Its log, its address and its port of probes."""
     server, probes, log = f"127.0.0.1:{free_port()}", free_port(), folder / "standby.log"
     secret = folder / "standby.token"

@@ -11,17 +11,18 @@ import pytest
 
 from central.server.grpc import query_client
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster
+from central.standalone.local_cluster import CAPTURES
 from tests.central.server.test_scheduler_process import reported, submit
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalCluster]:
+def box(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyCluster]:
     nodes = [HollowNode(f"n{at}", {}, CAPTURES / "dgx-a100-8.json") for at in range(2)]
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    with LocalCluster(nodes, flags=[f"--history={tmp_path}/history.db"]) as made:
+    with FaultyCluster(nodes, flags=[f"--history={tmp_path}/history.db"]) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -51,7 +52,7 @@ def pictures(file: Path) -> int:
         return int(db.execute("SELECT count(*) FROM pictures").fetchone()[0])
 
 
-def test_a_killed_scheduler_goes_on_with_its_intervals(box: LocalCluster, tmp_path: Path) -> None:
+def test_a_killed_scheduler_goes_on_with_its_intervals(box: FaultyCluster, tmp_path: Path) -> None:
     file = tmp_path / "history.db"
     began = time.time()
     submit(box, "train", 2, 4)

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import BLOCK, RACK
 from tests.central.local_clusters import started
 from tests.central.server.test_metrics_process import samples
 from tests.central.server.test_scheduler_process import GROUPS, confirmed, reported, submit
 from tests.central.server.tracing.otlp_collector import Collector, attributes, collector
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PATIENCE_S = 120.0
@@ -35,11 +36,11 @@ def nodes(count: int) -> list[HollowNode]:
     ]
 
 
-def uid(box: LocalCluster, name: str) -> str:
+def uid(box: FaultyCluster, name: str) -> str:
     return str(box.client.get(f"{GROUPS}/{name}")["metadata"]["uid"])
 
 
-def lacks_gpus(box: LocalCluster, name: str) -> bool:
+def lacks_gpus(box: FaultyCluster, name: str) -> bool:
     """Whether the scheduler that runs now has tried the gang, and said so: any other reason is of before."""
     answer = box.explain(name)
     return answer is not None and "GPU" in answer.reason

@@ -10,7 +10,7 @@ import pytest
 
 from central.model.facts import Fact, PodGone
 from central.standalone.hollow_node import HollowNode
-from central.standalone.local_cluster import CAPTURES, LocalCluster, free_port
+from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import BLOCK, RACK
 from tests.central import factories
 from tests.central.server.test_scheduler_process import reported, submit
@@ -18,6 +18,7 @@ from tests.central.server.web.console_world import Rights, cluster, served
 from tests.central.server.web.test_web_server import data
 from tests.fakes.chromium import Browser, Page, axe
 from tests.fakes.eventually import eventually
+from tests.fakes.faulty_cluster import FaultyCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CONTROLS = """
@@ -313,14 +314,14 @@ def test_without_a_valid_token_it_asks_for_one(browser: Browser) -> None:
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LocalCluster, int]]:
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FaultyCluster, int]]:
     nodes = [
         HollowNode(f"n{at}", {RACK: f"r{at // 2}", BLOCK: "b"}, CAPTURES / "dgx-a100-8.json")
         for at in range(4)
     ]
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
     port = free_port()
-    with LocalCluster(nodes, flags=[f"--console-listen=127.0.0.1:{port}"]) as made:
+    with FaultyCluster(nodes, flags=[f"--console-listen=127.0.0.1:{port}"]) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()
@@ -330,7 +331,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LocalCluster, int]]:
         yield made, port
 
 
-def test_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> None:
+def test_a_real_scheduler(box: tuple[FaultyCluster, int], browser: Browser) -> None:
     cluster, port = box
     token = cluster.token_file.read_text()
     page = browser.page(f"http://localhost:{port}/#token={token}", width=1200, height=800)
@@ -343,7 +344,7 @@ def test_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> No
     assert page.errors == []
 
 
-def test_what_if_on_a_real_scheduler(box: tuple[LocalCluster, int], browser: Browser) -> None:
+def test_what_if_on_a_real_scheduler(box: tuple[FaultyCluster, int], browser: Browser) -> None:
     """Two nodes run `train`, and `giant` waits for three: it would start if `train` ended, and not with a rack cordoned."""
     cluster, port = box
     token = cluster.token_file.read_text()
