@@ -34,7 +34,7 @@ class Unservable(Exception):
     """The server can't listen on the address; the message is for people."""
 
 
-class Probes:
+class Probes(HttpThread):
     """unhealthy and unready are called in the event loop and must not block."""
 
     def __init__(
@@ -46,20 +46,13 @@ class Probes:
         self.collecting = 0
         bounds = Bounds(_UNKNOWN, head=REQUEST_BYTES, body=0, write_s=CONNECTION_S)
         try:
-            self._thread = HttpThread("probes", listen, self, bounds)
+            super().__init__("probes", listen, self, bounds)
         except (OSError, ValueError) as error:
             raise Unservable(f"--metrics-listen {listen}: {error}") from error
-        self.connections = self._thread.server.streams
-
-    @property
-    def port(self) -> int:
-        return self._thread.port
-
-    def start(self) -> None:
-        self._thread.start()
+        self.connections = self.server.streams
 
     def stop(self) -> None:
-        self._thread.stop()
+        super().stop()
         self.collector.shutdown(wait=False, cancel_futures=True)
 
     # Called by the server, in the event loop

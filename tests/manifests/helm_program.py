@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.manifests.manifests import parsed
+
 MODULE = Path(__file__).parent / "helm"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "lockstep-helm").expanduser()
 BUILD_S = 900
@@ -60,4 +62,4 @@ def template(chart: Path, values: dict[str, Any], folder: Path, namespace: str) 
     file.write_text(yaml.safe_dump(values))
     done = run("template", "lockstep", chart, "-n", namespace, "-f", file)
     assert not done.returncode, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return parsed(done.stdout)

@@ -9,8 +9,15 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "daemonset"
 
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, a tenth of the time
+
+
+def parsed(text: str) -> list[Any]:
+    return [document for document in yaml.load_all(text, LOADER) if document]
+
+
 def documents(path: Path) -> list[Any]:
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    return parsed(path.read_text())
 
 
 def shipped() -> list[Any]:

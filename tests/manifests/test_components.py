@@ -1,5 +1,6 @@
 """What can be added to the shipped manifests, built by kustomize as people build it."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -14,12 +15,15 @@ from agent.nvml.library import FOLDERS
 from agent.settings import settings
 from central.cli import main
 from central.server import settings as server_settings
-from tests.manifests.manifests import FOLDER
+from tests.manifests.manifests import FOLDER, parsed
 
 pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
+
+
+_built: dict[tuple[str, ...], list[Json]] = {}  # by components, of this process
 
 
 def built(folder: Path, *components: str) -> dict[tuple[str, str], Json]:
@@ -29,6 +33,12 @@ def built(folder: Path, *components: str) -> dict[tuple[str, str], Json]:
 
 def objects(folder: Path, *components: str) -> list[Json]:
     """What `kubectl apply -k` applies with these components."""
+    if components not in _built:
+        _built[components] = _kustomized(folder, *components)
+    return copy.deepcopy(_built[components])
+
+
+def _kustomized(folder: Path, *components: str) -> list[Json]:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("there is no kubectl to build with")
@@ -45,7 +55,7 @@ def objects(folder: Path, *components: str) -> list[Json]:
         [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert not done.returncode, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return parsed(done.stdout)
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

@@ -12,37 +12,27 @@ from pathlib import Path
 from central.cli import exit_codes, output_format, terminal_table
 from central.cli.doctor import bundle, checks, installation
 from central.cli.exit_codes import CannotDo
-from central.kube.transport.configuration import KubeconfigError, load_user_config
+from central.cli.user_client import user_client
 from central.kube.transport.connection import TooLong
-from central.kube.transport.http_client import Client, StatusError, Unreachable
+from central.kube.transport.http_client import StatusError
 from central.server.version import version
 from protos.common.text_fold import hung
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        config, namespace = load_user_config(args.kubeconfig, args.context)
-    except KubeconfigError as error:
-        raise CannotDo(error) from error
-    client = Client(config)
-    try:
-        found = installation.read(
-            client, args.scheduler_namespace, namespace, time.time(), version()
-        )
-        findings = list(checks.run(found))
-        lines = [f"{each.level:<5} {each.check:<12} {each.text}" for each in findings]
-        if args.bundle:
-            bundle.write(Path(args.bundle), client, found, lines)
-    except Unreachable as error:
-        raise CannotDo(
-            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
-        ) from error
+        with user_client(args) as (client, namespace):
+            found = installation.read(
+                client, args.scheduler_namespace, namespace, time.time(), version()
+            )
+            findings = list(checks.run(found))
+            lines = [f"{each.level:<5} {each.check:<12} {each.text}" for each in findings]
+            if args.bundle:
+                bundle.write(Path(args.bundle), client, found, lines)
     except StatusError as error:
         raise CannotDo(f"the API server refuses you: {error}", exit_codes.REFUSED) from error
     except (OSError, TooLong) as error:
         raise CannotDo(f"{args.bundle}: {getattr(error, 'strerror', None) or error}") from error
-    finally:
-        client.close()
     if args.output in output_format.WHOLE:
         rows = [asdict(each) for each in findings]
         print(output_format.written({"findings": rows}, args.output), end="")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Self
 from urllib.parse import urlencode
 
@@ -10,9 +10,10 @@ import orjson
 
 from central.cli import exit_codes
 from central.cli.exit_codes import CannotDo
+from central.cli.user_client import reachable
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
-from central.kube.transport.http_client import MERGE, Client, StatusError, Stream, Unreachable
+from central.kube.transport.http_client import MERGE, Client, StatusError, Stream
 from central.model.json_types import Json
 
 PAGE = 500
@@ -73,7 +74,7 @@ class Api:
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
         """Returns the object; None if it does not exist or the user may not see it."""
-        with _reachable(), suppress(StatusError):
+        with reachable(), suppress(StatusError):
             return self._client.get(kind.path(self.namespace, name))
         return None
 
@@ -111,7 +112,7 @@ class Api:
         path = kind.path("" if everywhere else self.namespace)
         try:
             with (
-                _reachable(),
+                reachable(),
                 self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream,
             ):
                 for line in stream:
@@ -162,7 +163,7 @@ class Api:
 
     def stream(self, path: str) -> Stream:
         """Raises StatusError or CannotDo."""
-        with _reachable():
+        with reachable():
             return self._client.stream(path, 3600.0)
 
     def create(self, kind: ResourcePath, obj: Json) -> Json:
@@ -185,7 +186,7 @@ class Api:
             group, _, number = version.rpartition("/")
             root = f"/apis/{version}" if group else f"/api/{version}"
             try:
-                with _reachable():
+                with reachable():
                     served = self._client.get(root).get("resources") or ()
             except StatusError as refused:
                 if refused.status != 404:
@@ -212,7 +213,7 @@ class Api:
     ) -> Json:
         content = MERGE if method == "PATCH" else "application/json"
         sent = None if body is None else orjson.dumps(body)
-        with _reachable():
+        with reachable():
             reply = self._client.request(method, path, sent, content, timeout_s=60.0)
         if not reply.ok:
             refused = reply.error()
@@ -276,13 +277,3 @@ def _sentence(
 def _hint(version: str) -> str:
     ours = ".volcano.sh/" in version
     return "; install the CRDs with kubectl apply -k daemonset" if ours else ""
-
-
-@contextmanager
-def _reachable() -> Iterator[None]:
-    """Turns Unreachable into CannotDo."""
-    try:
-        yield
-    except Unreachable as error:
-        why = f"the API server does not answer: {error}"
-        raise CannotDo(why, exit_codes.UNREACHABLE) from error

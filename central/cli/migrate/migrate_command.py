@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 
 from central.cli import exit_codes, output_format, terminal_table
-from central.cli.exit_codes import CannotDo
 from central.cli.migrate import from_kube_scheduler, from_kueue, from_volcano
 from central.cli.migrate.cluster_objects import ClusterObjects, read_cluster
 from central.cli.migrate.finding import Finding
-from central.kube.transport.configuration import KubeconfigError, load_user_config
-from central.kube.transport.http_client import Client, Unreachable
+from central.cli.user_client import user_client
 from protos.common.text_fold import hung
 
 SOURCES: dict[str, Callable[[ClusterObjects], Iterable[Finding]]] = {
@@ -28,19 +26,8 @@ TITLES = {
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        config, _ = load_user_config(args.kubeconfig, args.context)
-    except KubeconfigError as error:
-        raise CannotDo(error) from error
-    client = Client(config)
-    try:
+    with user_client(args) as (client, _):
         cluster = read_cluster(client)
-    except Unreachable as error:
-        raise CannotDo(
-            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
-        ) from error
-    finally:
-        client.close()
     found = {name: list(SOURCES[name](cluster)) for name in args.source or SOURCES}
     if args.output in output_format.WHOLE:
         rows = {name: [asdict(each) for each in several] for name, several in found.items()}
