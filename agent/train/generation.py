@@ -47,6 +47,8 @@ class Generation:
 
     def lost(self, newer: Generation) -> list[int]:
         """Returns the members of this one whose processes are gone in a newer one, without a plan."""
+        if newer.number <= self.number:
+            return []
         return [
             each.member
             for each in self.members

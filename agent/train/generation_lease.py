@@ -21,6 +21,7 @@ from .client import CoordinatorClient, CoordinatorError
 SPAN_S = 30.0  # where the coordinator does not say
 CUT_OFF = 75  # exit code: EX_TEMPFAIL
 _SLOWER = 3.0  # a step may take this many times as long as the longest before
+_STALL_S, _STALLED = 2.0, 1.5  # at least; times the longest step
 _LOOK_S = 0.5
 
 
@@ -69,6 +70,10 @@ class GenerationLease:
         """A new generation: its first step may take long."""
         self._worked_at, self._first = self._clock(), True
 
+    def stalled(self) -> bool:
+        """Returns whether a step takes clearly longer than any before."""
+        return self._clock() - self._worked_at >= max(_STALL_S, _STALLED * self._longest_s)
+
     def unanswered(self) -> bool:
         return self._clock() - self._client.answered_at >= self.span_s
 
@@ -81,16 +86,20 @@ class GenerationLease:
 
 
 class HangWatch:
-    """Ends the process when it is cut off in the middle of a turn: what hangs in a collective reaches no check."""
+    """Looks after a turn whose thread may hang in a collective and reach no check: ends the process when it is cut off, and the
+    collectives when a member is lost without which no step is taken."""
 
     def __init__(self, lease: GenerationLease) -> None:
         self._lease = lease
+        self._member_lost: Callable[[], bool] = bool
+        self._abort: Callable[[], object] = bool
         self._in_turn = threading.Event()
         threading.Thread(target=self._watch, name="lockstep-lease", daemon=True).start()
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, member_lost: Callable[[], bool], abort: Callable[[], object]) -> Iterator[None]:
         self._lease.begin()
+        self._member_lost, self._abort = member_lost, abort
         self._in_turn.set()
         try:
             yield
@@ -101,7 +110,11 @@ class HangWatch:
         while True:
             self._in_turn.wait()
             time.sleep(_LOOK_S)
-            if self._in_turn.is_set() and self._lease.expired():
+            if not self._in_turn.is_set():
+                continue
+            if self._member_lost() and self._lease.stalled():
+                self._abort()
+            if self._lease.expired():
                 sys.stderr.write(f"lockstep_train: {CutOff(self._lease.span_s)}\n")
                 sys.stderr.flush()
                 os._exit(CUT_OFF)  # an exception would not be seen: the main thread hangs

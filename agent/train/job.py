@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import socket
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from . import member_files, stop_signal
+from . import collectives, member_files, stop_signal, undo
 from .agreement import Ranks, process_ranks
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
 from .client import Stale
@@ -26,6 +27,8 @@ FOLDER = "checkpoints"
 SIGNAL_WITHIN_S = 60.0
 SAVE_WITHIN_S = 15.0  # how long save() waits for an answer of the coordinator
 _AGAIN_S = 0.2
+_OTHERS_CONTINUE = "the other members took this process for lost; start it again"
+_log = logging.getLogger("lockstep_train")
 _present: list[Job] = []  # what join() returned last
 
 
@@ -178,11 +181,37 @@ class Job:
         with self._busy():
             self.checkpoints.wait()
 
-    def _watched_turn(self, membership: Membership, world: World) -> Iterator[World]:
-        """Runs _turn(), and ends the process if it is cut off from the coordinator and from the other members."""
+    def _watched_turn(
+        self, membership: Membership, world: World, found: Generation
+    ) -> Iterator[World]:
+        """Runs _turn(). Ends the process if it is cut off from the coordinator and from the other members, and its
+        collectives if another member is lost."""
         self._hangs = self._hangs or HangWatch(membership.lease)
-        with self._hangs.turn():
+        undo.begin_turn()
+        before = frozenset(collectives.sockets().values())
+        with self._hangs.turn(
+            lambda: bool(found.lost(membership.newest)),
+            lambda: collectives.abort(before, found.leader_port),
+        ):
             yield from self._turn(world)
+
+    def _survives(self, found: Generation, error: BaseException) -> bool:
+        """Returns whether this process goes on after an error, because a member of the generation is lost. Its state is that of a
+        whole step then. Waits until the coordinator has noticed the loss."""
+        assert self.membership is not None
+        if not isinstance(error, RuntimeError):
+            return False
+        newer, place = self.membership.wait_loss(found), self.membership.place
+        if newer is None:
+            return False
+        if newer.find(place.member, place.incarnation) is None:
+            raise _taken_for_lost(_OTHERS_CONTINUE) from None
+        collectives.leave()
+        if not undo.restore():
+            return False
+        lost = ", ".join(map(str, found.lost(newer)))
+        _log.warning("member %s is lost: this process goes on after its last whole step", lost)
+        return True
 
     def _generations(self, membership: Membership) -> Iterator[World]:
         stop_signal.install()
@@ -195,12 +224,10 @@ class Job:
                 raise _taken_for_lost(str(error)) from None
             if found is None:
                 if not membership.left_by_plan:
-                    raise _taken_for_lost(
-                        "the other members took this process for lost; start it again"
-                    )
+                    raise _taken_for_lost(_OTHERS_CONTINUE)
                 return
             world = self._world(found, size, source)
-            yield from self._watched_turn(membership, world)
+            yield from self._watched_turn(membership, world, found)
             if not world.ended:
                 membership.leave(0)
             if not world.ended or source.leaves:
@@ -220,6 +247,7 @@ class Job:
             generation=found.number,
             leader=leader,
             previous_size=previous,
+            survives=lambda error: self._survives(found, error),
         )
 
     @staticmethod

@@ -15,6 +15,7 @@ from .generation import LIVE, NOTHING, Generation, parse
 from .generation_lease import SPAN_S, CutOff, GenerationLease
 
 POLL_S = 10  # also the heartbeat, in whole seconds; shorter where silence counts earlier
+_NOTICE_S = 5.0  # a loss, beyond the time of silence
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
 _log = logging.getLogger("lockstep_train")
 
@@ -127,6 +128,16 @@ class Membership:
             # The ranks agreed on their last step among themselves. A report of an earlier step that came late
             # may have raised the coordinator's; that step is not taken any more.
             self._acknowledge(generation, None)
+
+    def wait_loss(self, found: Generation) -> Generation | None:
+        """Returns the first newer generation without a member of this one that did not leave by plan, or without this process;
+        None: all members are present for as long as the coordinator needs to notice a loss."""
+        end = time.monotonic() + self.lease.span_s + _NOTICE_S
+        while not found.lost(newest := self.newest):
+            if time.monotonic() >= end or newest.over:
+                return None
+            self.wait_change(newest, 1.0)
+        return newest
 
     def wait_change(self, seen: Generation, timeout_s: float) -> Generation:
         """The newest generation, as soon as it differs from `seen` or after the time."""

@@ -49,6 +49,10 @@ def load(job: Job, *parts: Any) -> Saved | None:
 
     saved = job.latest(together=True)
     if saved is None:
+        if any(each.step for each in parts if isinstance(each, Order)):
+            raise RuntimeError(
+                "there is no whole checkpoint to go back to, though steps were taken: start the processes again"
+            )
         return None
     is_alone = not dist.is_initialized()
     rank, size = (0, 1) if is_alone else (dist.get_rank(), dist.get_world_size())

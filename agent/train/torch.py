@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.utils.data
 
+from . import undo
 from .agreement import watch_replicas
 from .order import BatchSampler, Order
 from .replicas import (
@@ -39,6 +40,7 @@ def share(
     *parts: Any,
     rng: bool = True,
     every: int = 0,
+    copy: bool = True,
 ) -> int:
     """Give newcomers the state of the rank that took the most steps (of several one that has trained before), after
     init_process_group and before DistributedDataParallel wraps the model. Returns that rank.
@@ -49,6 +51,8 @@ def share(
     rng    newcomers get the states of random, numpy, PyTorch and its device, too
     every  steps between two comparisons of the replicas; 0: they are compared here alone. Settings of optimizers, such
            as learning rates, are compared after each step
+    copy   in the body of `with world:` the state is copied after each step, so that a lost member costs at most one.
+           False saves the memory; the processes start again then
 
     Where all ranks took the same steps, which is so after a shrink, nothing is sent but digests; at step 0 everything
     is, so that all begin with the same weights. Raises ReplicasDiffer if the ranks differ afterwards."""
@@ -58,7 +62,6 @@ def share(
         [(0, 0)] if size == 1 else _gathered(max(map(_steps, given)), _turns[0])
     )
     source, mine = ranks.index(max(ranks)), ranks[dist.get_rank()]
-    _turns[0] += 1
     if size > 1:
         steps = [each for each, _ in ranks]
         if not max(steps) or min(steps) < max(steps) or len({turns > 0 for _, turns in ranks}) > 1:
@@ -67,6 +70,9 @@ def share(
     watched = Replicas(named(given), every, source)
     watched.compare("after sharing")
     watch_replicas(watched)
+    _turns[0] += 1
+    if undo.is_guarded():
+        undo.register(KeptState(given) if copy else None)
     return source
 
 
@@ -136,6 +142,40 @@ def _load(part: Any, state: Any) -> None:
         part.update(state)
     else:
         part.load_state_dict(state)
+
+
+class KeptState:
+    """A copy of the parts' state after the last whole step, on the same devices, with the random numbers."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+        self._outline: list[Any] = []
+        self._random: dict[str, Any] = {}
+        self._copies: list[Any] = []
+
+    def keep(self) -> None:
+        if _device() != "cpu":
+            torch.cuda.synchronize()  # what ran ahead of a collective that was ended does not count
+            undo.check_whole()
+        tensors: list[Any] = []
+        self._outline = [_outline(_state(each), tensors) for each in self._parts]
+        self._random = random_state()
+        with torch.no_grad():
+            if list(map(_form, tensors)) == list(map(_form, self._copies)):
+                for copy, tensor in zip(self._copies, tensors):
+                    copy.copy_(tensor)
+            else:
+                self._copies = [each.detach().clone() for each in tensors]
+
+    def restore(self) -> None:
+        """Loads the copies, which belong to the parts afterwards."""
+        for part, state in zip(self._parts, _filled(self._outline, iter(self._copies))):
+            _load(part, state)
+        restore_random_state(self._random)
+
+
+def _form(tensor: Any) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
 
 
 class RecordStream(torch.utils.data.IterableDataset):  # type: ignore[misc]

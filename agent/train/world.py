@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from . import undo
 from .agreement import LoneAgreement, TorchAgreement, process_group
 
 NO_STEP = -1
@@ -39,15 +41,29 @@ class World:
         leader: tuple[str, int] | None = None,
         previous_size: int = 0,
         restarts: bool = False,
+        survives: Callable[[BaseException], bool] | None = None,
     ) -> None:
         self.rank, self.size, self.generation = rank, size, generation
         self.local_rank, self.local_size = local_rank, local_size
         self.previous_size, self.restarts = previous_size, restarts
         self._leader, self._source = leader, source
+        self._survives = survives
         self._agreement: LoneAgreement | TorchAgreement | None = None
         self.samples = 0  # that this rank took; Order counts them
         self.epoch_left: int | None = None  # records of all ranks; Order knows them
         self.ended = False  # over() said so
+
+    def __enter__(self) -> World:
+        """Guards the body of the turn: when a member is lost there, this process lives on. The body ends, the state that
+        share() was given is that after the last whole step, and the next turn has the others."""
+        undo.begin_turn(guarded=self._survives is not None)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        survives = error is not None and self._survives is not None and self._survives(error)
+        if survives:
+            self._agreement, self.ended = None, True
+        return survives
 
     @property
     def scale_changed(self) -> bool:
@@ -70,6 +86,7 @@ class World:
         a single process needs no agreement; several must take each step together by some other means."""
         if self.ended:
             return True
+        undo.keep()
         if self._agreement is None:
             group = process_group()
             self._agreement = LoneAgreement() if group is None else TorchAgreement(group)

@@ -26,6 +26,7 @@ from central.model.json_types import Json
 from protos.common.http_server import HttpAnswer, HttpRequest
 
 _WAIT_S, _MEMBER_WAIT_S = 30, 10
+_STOOD_STILL_S = 3.0  # it advances each second
 _DURABLE_S = 5.0  # an answer that promises durability waits this long for the store
 _TELL_S = 1.0  # a generation is announced after this long even if it is not stored
 _DATA_BYTES, _DATA_DEPTH = 64 << 10, 20
@@ -42,13 +43,17 @@ class CoordinatorApp:
         self.pauses = PauseMeter()
         self._changed: set[asyncio.Future[None]] = set()
         self._mark: object = None
+        self._advanced_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
 
     # -- the core, with the time
 
     def advance(self) -> None:
         """Draws conclusions, wakes the long polls if there is something new, and sets the next alarm."""
-        at = self.state.advance(time.monotonic())
+        before, self._advanced_at = self._advanced_at, time.monotonic()
+        if self._advanced_at - before > _STOOD_STILL_S:
+            self.state.membership.stood_still(self._advanced_at - before)
+        at = self.state.advance(self._advanced_at)
         self.rates.forget(self.state.membership.present())
         self._announce()
         if self._timer is not None:
@@ -166,20 +171,12 @@ class CoordinatorApp:
         if "member" in query:
             member = fields.query_number(query, "member", limits.REPLICAS - 1, 0)
             incarnation = fields.query_number(query, "incarnation", fields.MOST_NUMBER, 0)
-            members.poll(time.monotonic(), member, incarnation, opened=True)
-        try:
-            self.advance()
-            limit = _WAIT_S if member is None else _MEMBER_WAIT_S
-            await self._changes(after, min(wait, limit), live, member)
-        finally:
-            if (
-                member is not None
-                and incarnation is not None
-                and members.roster.knows(member, incarnation)
-            ):
-                members.poll(time.monotonic(), member, incarnation, opened=False)
+            members.heard(time.monotonic(), member, incarnation)
+        self.advance()
+        limit = _WAIT_S if member is None else min(_MEMBER_WAIT_S, members.rules.silent_s / 3)
+        await self._changes(after, min(wait, limit), live, member)
         if member is not None and incarnation is not None:
-            members.heard(time.monotonic(), member, incarnation)  # lost while it waited: NotJoined
+            members.roster.of(member, incarnation)  # lost while it waited: NotJoined
         if self.saving.before_telling and self.saving.stored_mark != members.mark:
             await self.saving.saved(_TELL_S)
         return json_answer(members.answer(time.monotonic(), member))

@@ -162,14 +162,14 @@ class Membership:
             raise NotAllowed(f"member {process.member} is pod {place.pod}, not {process.pod}")
 
     def heard(self, now: float, member: int, incarnation: int) -> None:
-        """Raises NotJoined."""
+        """The process has sent a request. A long poll that is open shows no life: its process may stand still. Raises
+        NotJoined."""
         self.roster.of(member, incarnation).heard = now
 
-    def poll(self, now: float, member: int, incarnation: int, *, opened: bool) -> None:
-        """A long poll of the process was opened or closed. Raises NotJoined."""
-        there = self.roster.of(member, incarnation)
-        there.heard = now
-        there.polls = max(0, there.polls + (1 if opened else -1))
+    def stood_still(self, seconds: float) -> None:
+        """The coordinator answered no request for so long, so no process was silent."""
+        for one in self.roster.present.values():
+            one.heard += seconds
 
     def raise_number(self, now: float, number: int) -> None:
         """A member has seen this generation. If that is above all that was stored, the stored state is old: what
@@ -280,8 +280,6 @@ class Membership:
 
     def _drop_silent(self, now: float) -> None:
         for member, one in list(self.roster.present.items()):
-            if one.polls:
-                one.heard = now
             silent = now - one.heard
             place = self.plan.places.get(member) if self.plan else None
             ended = place is not None and place.ends(one.process.uid)

@@ -16,7 +16,6 @@ class Presence:
     heard: float
     waiting_since: float
     step: int = -1  # last reported, of the live generation
-    polls: int = 0  # long polls of this process that are open
     late: int = 0  # proposals in a row that it did not acknowledge in time
     not_before: float = 0.0  # it is in no proposal before this time
 

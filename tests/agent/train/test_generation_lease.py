@@ -55,6 +55,17 @@ def test_steps_may_take_three_times_as_long_as_before() -> None:
     assert lease.expired(waiting=True), "it takes no step by itself"
 
 
+def test_a_step_is_stalled_after_two_seconds_and_half_as_long_again_as_the_longest() -> None:
+    clock, _, lease = leased()
+    lease.begin()
+    for clock.now, stalled in ((1.9, False), (2.0, True)):
+        assert lease.stalled() is stalled
+    for clock.now in (10.0, 14.0):
+        lease.worked()
+    for clock.now, stalled in ((19.9, False), (20.0, True)):
+        assert lease.stalled() is stalled
+
+
 def test_a_checkpoint_takes_its_time() -> None:
     clock, _, lease = leased()
     lease.begin()

@@ -6,7 +6,7 @@ Design: docs/design/training.md"""
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ class Training:
         sizes: list[int],
         launcher: list[str],
         script: str = torch_training.SCRIPT,
+        *more: str,
     ) -> None:
         folder.mkdir()
         self.plan = folder / "plan.json"
         self.resize(range(sizes[0]))
-        flags = ("--plan", str(self.plan), "--linger=60")
+        flags = ("--plan", str(self.plan), "--linger=60", *more)
         self.coordinator: RunningCoordinator = stack.enter_context(coordinator(folder, *flags))
         self.team: Workers = stack.enter_context(
             workers(folder / "team", script, torch_training.python())
@@ -49,7 +50,7 @@ class Training:
             arguments = (str(steps), str(batch), str(pause_s))
             self.team.start(f"m{member}", environment, *arguments)
 
-    def resize(self, members: range) -> float:
+    def resize(self, members: Iterable[int]) -> float:
         """When it was decided, in seconds since 1970."""
         new = self.plan.with_suffix(".new")
         new.write_text(json.dumps({"members": list(members), "leave_in_s": 60, "least": 1}))

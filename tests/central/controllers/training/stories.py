@@ -158,8 +158,7 @@ class Story:
     def poll(self, member: Member, incarnation: int) -> None:
         members = self.state.membership
         try:
-            members.poll(self.now, member.number, incarnation, opened=True)
-            members.poll(self.now, member.number, incarnation, opened=False)
+            members.heard(self.now, member.number, incarnation)
             members.raise_number(self.now, member.seen)
         except Stale:
             self.join(member, incarnation)

@@ -171,15 +171,17 @@ def test_a_silent_process_whose_pod_ended_is_lost_sooner() -> None:
     assert proposed(made) is not None
 
 
-def test_an_open_poll_keeps_a_process_alive() -> None:
+def test_time_in_which_the_coordinator_stood_still_is_no_silence() -> None:
     made = trio()
     for member in range(3):
-        made.poll(0.0, member, 1, opened=True)
-    made.advance(100.0)
+        made.heard(10.0, member, 1)
+    made.stood_still(100.0)
+    made.advance(139.0)
     assert proposed(made) is None
-    made.poll(100.0, 1, 1, opened=False)
-    made.advance(130.0)
-    assert proposed(made) is not None
+    for member in (0, 2):
+        made.heard(139.5, member, 1)
+    made.advance(140.0)
+    assert proposed(made) == {0: 1, 2: 1}
 
 
 def test_a_younger_incarnation_replaces_the_older_one() -> None:

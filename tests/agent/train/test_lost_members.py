@@ -1,0 +1,153 @@
+"""Members that are lost without a plan, in real PyTorch processes: the others live on, in the same processes, from the last
+whole step.
+
+Design: docs/design/training.md"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.agent.train import torch_training
+from tests.agent.train.test_sharded import ELASTIC
+from tests.agent.train.test_torch_resize import Curve, Training
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+SILENT_S = 8
+STEPS, BATCH = 150, 240
+
+
+def guarded(script: str) -> str:
+    """The script with the body of its turn in `with world:`."""
+    before, loop, body = script.partition("for world in job.worlds():\n")
+    inside = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    return before + loop + "    with world:\n" + inside
+
+
+def _stands_still(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Curve:
+    with ExitStack() as made:
+        alone = Training(made, tmp_path_factory.mktemp("all") / "alone", [1], [])
+        alone.start(STEPS, BATCH, 0.0)
+        alone.finish()
+        return Curve(alone.lines())
+
+
+@pytest.fixture(autouse=True)
+def current(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch_training.need_current(monkeypatch)
+
+
+class Story:
+    """Three members of which one is lost, and a fourth one that takes its place when the two others have gone on."""
+
+    def __init__(self, stack: ExitStack, folder: Path, script: str) -> None:
+        silent = f"--silent={SILENT_S}"
+        self.training = Training(stack, folder / "elastic", [3, 4], [], guarded(script), silent)
+        self.team = self.training.team
+        for member in range(4):
+            self._start(member)
+
+    def _start(self, member: int) -> None:
+        """It rests after each step, but not at size 3."""
+        environment = self.training.coordinator.environment(member, OMP_NUM_THREADS="1")
+        self.team.start(f"m{member}", environment, str(STEPS), str(BATCH), "0.2", "3")
+
+    def pids(self, size: int = 0) -> set[int]:
+        return {one["pid"] for one in self.training.lines() if size in (0, one["size"])}
+
+    def replace(self, lost: int) -> None:
+        self.training.resize([member for member in range(4) if member != lost])
+
+    def finish(self, lost: int) -> None:
+        self.team.kill(f"m{lost}")
+        for name in self.team.running.keys() - {f"m{lost}"}:
+            assert self.team.ended(name) == 0, self.training.story()
+
+    def counted(self) -> tuple[Curve, list[int]]:
+        """What counts towards the model, and the steps that were done again."""
+        every = Curve(self.training.lines())
+        final = {step: max(number for number, _ in every.sizes[step]) for step in every.steps}
+        again = [step for step in every.steps if len(every.sizes[step]) > 1]
+        lines = [one for one in self.training.lines() if one["generation"] == final[one["step"]]]
+        curve = Curve(lines)
+        curve.is_whole(STEPS)
+        return curve, again
+
+
+@pytest.mark.parametrize(
+    ("how", "lost"), [(signal.SIGSTOP, 0), (signal.SIGKILL, 0), (signal.SIGKILL, 2)]
+)
+def test_the_others_go_on_in_their_processes(
+    stack: ExitStack, tmp_path: Path, undisturbed: Curve, how: signal.Signals, lost: int
+) -> None:
+    story = Story(stack, tmp_path, torch_training.SCRIPT)
+    story.training.reaches(20, 3)
+    story.team.running[f"m{lost}"].send_signal(how)
+    at = time.time()
+    after_s = story.training.reaches(1, 2) - at
+    story.replace(lost)
+    story.finish(lost)
+    curve, again = story.counted()
+    assert len(again) <= 1, again
+    assert curve.size_changes() == [3, 2, 3]
+    assert len(story.pids()) == 4, "no process was started again"
+    assert story.pids(2) < story.pids(3)
+    worst = curve.equals(undisturbed)
+    print(f"{how.name} of {lost}: {after_s:.1f} s, {len(again)} steps twice, losses: {worst:.1e}")
+
+
+# When one stops between the optimizer's step and the end of the loop's body, the others have taken a part of the step.
+WITHIN_A_STEP = torch_training.SCRIPT.replace(
+    "        optimizer.step()\n",
+    "        optimizer.step()\n"
+    "        if (world.rank, world.size, step) == (2, 3, 60) and world.generation == 1:\n"
+    "            os.kill(os.getpid(), 19)\n",
+)
+
+
+def test_a_member_that_stops_within_a_step_costs_this_step(
+    stack: ExitStack, tmp_path: Path, undisturbed: Curve
+) -> None:
+    """The others return to the step before; two of them do this one again."""
+    story = Story(stack, tmp_path, WITHIN_A_STEP)
+    story.training.reaches(60, 2)
+    (stopped,) = (
+        member for member in range(3) if _stands_still(story.team.running[f"m{member}"].pid)
+    )
+    story.replace(stopped)
+    story.finish(stopped)
+    curve, again = story.counted()
+    assert again == [], "no rank had ended it"
+    assert {size for _, size in curve.sizes[60]} == {2}
+    assert curve.size_changes() == [3, 2, 3]
+    assert len(story.pids()) == 4
+    curve.equals(undisturbed)
+
+
+@pytest.mark.nightly
+def test_divided_state_goes_on_from_its_checkpoint(stack: ExitStack, tmp_path: Path) -> None:
+    """Each rank has a part, so the last whole step is that of the checkpoint; the processes live on."""
+    story = Story(stack, tmp_path, ELASTIC)
+    story.training.reaches(60, 3)
+    story.team.running["m1"].send_signal(signal.SIGSTOP)
+    story.training.reaches(51, 2)
+    story.replace(1)
+    story.finish(1)
+    curve, again = story.counted()
+    assert len(again) <= 50
+    assert len(story.pids()) == 4
+    assert curve.size_changes() == [3, 2, 3]
