@@ -17,7 +17,9 @@ from typing import Any
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from central.model.decisions import EVICTION_CAUSES
+from central.model.pending_causes import CAPACITY
 from central.model.resources import ROOT
+from central.scheduler.status.queue_status import PHASES
 from central.server import elastic_metrics, volcano_metrics
 from central.server.stats.gang_counters import WAIT_BUCKETS_S, Buckets, GangCounters
 from central.server.stats.pending_rows import PendingRow
@@ -98,9 +100,10 @@ class QueueMetrics:
         yield gauge("queues_with_series", about, named)
         yield from _amounts(queues)
         yield from self._gangs(queues)
-        yield from self._pending(survey)
+        leaves = [label for label in queues if label != ROOT]
+        yield from self._pending(survey, leaves)
         yield from self._happened(queues)
-        yield from _reserved(survey, self._labels.label)
+        yield from _reserved(survey, self._labels.label, leaves)
         about = (
             "GPUs of the largest gang that would fit into one domain of the level now, by the GPUs of its pods; quotas "
             "are not considered"
@@ -126,13 +129,15 @@ class QueueMetrics:
         found = [
             ((label, phase), count)
             for label, rows in queues.items()
-            for phase, count in sorted(_sum(row.gangs for row in rows).items())
+            for phase, count in sorted(
+                (dict.fromkeys(PHASES, 0) | _sum(row.gangs for row in rows)).items()
+            )
         ]
         about = "Gangs of the queue by phase, as PodGroups name it"
         yield gauge("queue_gangs", about, found, "queue", "phase")
 
-    def _pending(self, survey: Survey) -> Iterator[Metric]:
-        by: dict[tuple[str, str], list[PendingRow]] = {}
+    def _pending(self, survey: Survey, queues: Iterable[str]) -> Iterator[Metric]:
+        by: dict[tuple[str, str], list[PendingRow]] = {(each, CAPACITY): [] for each in queues}
         for row in survey.pending:
             by.setdefault((self._labels.label(row.queue), row.cause), []).append(row)
         abouts: tuple[tuple[str, str, Callable[[PendingRow], float]], ...] = (
@@ -151,7 +156,7 @@ class QueueMetrics:
         for what, about, amount in abouts:
             found = [(labels, sum(map(amount, rows))) for labels, rows in sorted(by.items())]
             yield gauge(f"queue_pending_{what}", about, found, "queue", "cause")
-        created: dict[str, float] = {}
+        created = dict.fromkeys(queues, survey.at)
         for (label, _), rows in by.items():
             for row in rows:
                 if not row.runs:
@@ -257,8 +262,10 @@ def _totals(survey: Survey) -> Iterator[Metric]:
     yield gauge("gangs_running", "Gangs whose minimum has nodes", gangs["running"])
 
 
-def _reserved(survey: Survey, label: Callable[[str], str]) -> Iterator[Metric]:
-    held: Counter[str] = Counter()
+def _reserved(
+    survey: Survey, label: Callable[[str], str], queues: Iterable[str]
+) -> Iterator[Metric]:
+    held: Counter[str] = Counter(dict.fromkeys(queues, 0))
     for row in survey.reservations:
         held[label(row.queue)] += row.held
     about = "GPUs that are kept free for a pending gang of the queue"

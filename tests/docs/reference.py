@@ -3,6 +3,7 @@ tests.docs.reference). test_reference.py compares the pages with what is written
 
 import argparse
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -400,6 +401,26 @@ def queue_names() -> str:
     )
 
 
+def alerts() -> str:
+    """Each alert with its severity, its expression and what to do, under the anchor of its runbook_url."""
+    (found,) = yaml.safe_load_all(
+        (ROOT / "daemonset/components/monitoring/alerts.yaml").read_text()
+    )
+    text = (
+        "# Alerts\n\nThe rules of the component [`monitoring`](../how-to/monitor.md). The annotation `runbook_url` of "
+        "each alert is the address of its section here.\n"
+    )
+    for rule in (rule for group in found["spec"]["groups"] for rule in group["rules"]):
+        told = rule["annotations"]
+        wait = f", after {rule['for']}" if "for" in rule else ""
+        summary = re.sub(r"{{ *(.*?) *}}", lambda each: f"`{each[1]}`", told["summary"])
+        text += (
+            f"\n## {rule['alert']}\n\n{summary} Severity {rule['labels']['severity']}{wait}.\n\n"
+        )
+        text += f"**What to do.** {told['action']}\n\n```promql\n{rule['expr'].strip()}\n```\n"
+    return text
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "scheduler-flags.md": scheduler_flags,
@@ -407,6 +428,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
     "crds.md": kinds,
     "events.md": events,
+    "alerts.md": alerts,
     "limits.md": limit_rows,
     "queue-names.md": queue_names,
 }

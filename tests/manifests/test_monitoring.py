@@ -89,7 +89,7 @@ def test_the_check_finds_wrong_names() -> None:
 
 def test_every_alert_says_what_to_do() -> None:
     for rule in rules():
-        assert set(rule["annotations"]) == {"summary", "action"}, rule["alert"]
+        assert set(rule["annotations"]) == {"summary", "action", "runbook_url"}, rule["alert"]
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
@@ -106,6 +106,19 @@ def test_panels_do_not_overlap() -> None:
             assert not cells & taken, f"{file.stem}: {panel['title']}"
             assert grid["x"] + grid["w"] <= 24
             taken |= cells
+
+
+def test_each_alert_has_a_runbook_with_an_anchor() -> None:
+    heads = {
+        line.removeprefix("## ").lower()
+        for line in (FOLDER.parent / "docs/reference/alerts.md").read_text().splitlines()
+        if line.startswith("## ")
+    }
+    for rule in rules():
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page.endswith("/docs/reference/alerts.md")
+        assert anchor == rule["alert"].lower()
+        assert anchor in heads
 
 
 @pytest.fixture

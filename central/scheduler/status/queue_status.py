@@ -24,7 +24,7 @@ from central.scheduler.status.status_writes import Status, StatusWrites
 
 KIND = "Queue"
 NOT_STARTED = (PENDING, INQUEUE)
-_COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
+PHASES = ("pending", "inqueue", "running", "unknown", "completed")
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +125,7 @@ class QueueStatuses:
             "state": self.state(queue),
             "closedBy": _closed_by(queue),
             "ancestors": queues.ancestors(queue.name),  # the API server refuses cycles by them
-            **{phase: counts[phase] for phase in _COUNTS},
+            **{phase: counts[phase] for phase in PHASES},
             "allocated": quantities(queue.used),
         }
 

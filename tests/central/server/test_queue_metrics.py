@@ -67,6 +67,16 @@ def test_a_queue_that_runs_and_waits() -> None:
     assert found["volcano_queue_overused", "q"] == 0
 
 
+def test_a_queue_without_gangs_has_zeros() -> None:
+    found = collected(QueueSeen("q"))
+    assert found["lockstep_queue_gangs", "q", "pending"] == 0
+    assert found["lockstep_queue_gangs", "q", "running"] == 0
+    assert found["lockstep_queue_pending_gangs", "q", "capacity"] == 0
+    assert found["lockstep_queue_pending_gpus", "q", "capacity"] == 0
+    assert found["lockstep_queue_oldest_pending_seconds", "q"] == 0
+    assert found["lockstep_queue_reserved_gpus", "q"] == 0
+
+
 def test_counters_begin_at_zero() -> None:
     found = collected(QueueSeen("q"))
     assert found["lockstep_queue_gangs_started_total", "q"] == 0

@@ -184,6 +184,7 @@ class EveryView:
         return {
             "console": self.page("/api/overview")["pending"]["gangs"],
             "list of the console": sum(row["place"] is not None for row in self.pending),
+            "jobs of the console": self.page("/api/jobs", state="pending")["size"],
             "metrics": self.metrics["lockstep_gangs_pending",],
             "metrics by cause": self.metric("lockstep_queue_pending_gangs"),
             "metrics by phase": sum(self.metric("lockstep_queue_gangs", each) for each in phases),
