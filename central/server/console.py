@@ -12,6 +12,7 @@ from central.server import tls
 from central.server.grpc.grpc_server import Server
 from central.server.optional_part import begin_optional
 from central.server.settings import Settings
+from central.server.web.kube_events import KubeEvents
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import WebServer
 from central.server.web.what_if_process import WhatIfProcess
@@ -32,7 +33,10 @@ def serve_console(
         return
     reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
     api.offers_what_if = what_if is not None
-    make = partial(WebServer, settings.console_listen, api, reviewer, access, what_if=what_if)
+    events = KubeEvents(client.address())
+    make = partial(
+        WebServer, settings.console_listen, api, reviewer, access, what_if=what_if, events=events
+    )
     console = begin_optional("web console", make)
     if console is None:
         return

@@ -56,6 +56,9 @@ class WebApi:
             "/api/node": self.node,
             "/api/gang": self.gang,
             MAY_ASK: self.may_ask,
+            "/api/kube-events": lambda request, viewer: {
+                "rows": []
+            },  # where the API server is unknown
             "/api/job": records.job,
             "/api/jobs": lambda request, viewer: records.jobs(
                 request, viewer, self._survey(request)

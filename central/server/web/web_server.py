@@ -11,7 +11,7 @@ connection without a valid token is closed for a new one, and one that does not 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +20,12 @@ import orjson
 
 from central.kube.transport.access_review import AccessUnknown
 from central.model.identity import AuthFailure, Identity, TokenReview
+from central.model.json_types import Json
 from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.token_cache import TokenCache
 from central.server.grpc.visibility import Access, Viewer
 from central.server.optional_part import PartUnusable
+from central.server.web.kube_events import KubeEvents
 from central.server.web.web_api import MAY_ASK, WebApi
 from central.server.web.web_request import BODY_MOST, SECURITY, Request, bearer_token, check
 from central.server.web.what_if_process import WhatIfProcess, parse_change
@@ -34,7 +36,7 @@ from protos.common.unknown_connections import UnknownLimits
 STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}  # fmt: skip
-WHAT_IF, EVENTS = "/api/what-if", "/api/events"
+WHAT_IF, EVENTS, KUBE_EVENTS = "/api/what-if", "/api/events", "/api/kube-events"
 OVERVIEW = Request("/api/overview")
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost"))
 CONNECTIONS, HEAD_BYTES, BODY_S = 128, 32 << 10, 5.0  # connections: unknown ones, and others
@@ -62,9 +64,10 @@ class WebServer:
         *,
         write_s: float = WRITE_S,
         what_if: WhatIfProcess | None = None,
+        events: KubeEvents | None = None,
     ) -> None:
-        """what_if: None, if the console offers none. Raises ConsoleUnservable."""
-        self._api, self._access, self._what_if = api, access, what_if
+        """what_if, events: None, if the console offers none. Raises ConsoleUnservable."""
+        self._api, self._access, self._what_if, self._events = api, access, what_if, events
         self._tokens = TokenCache(reviewer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="console")
         self._rates = PeerRates(*RATES)
@@ -118,9 +121,12 @@ class WebServer:
             return HttpAnswer(
                 200, _event(body), "text/event-stream", more=self._more(request, body)
             )
-        return HttpAnswer(
-            200, await self._ask(Request(request.path, request.query), request.caller)
-        )
+        asked, events = Request(request.path, request.query), self._events
+        if request.path != KUBE_EVENTS or events is None:
+            return HttpAnswer(200, await self._ask(asked, request.caller))
+        token = bearer_token(request)
+        body = await self._ask(asked, request.caller, lambda one, _: events.answer(one, token))
+        return HttpAnswer(200, body)
 
     def problem(self, status: int, why: str) -> HttpAnswer:
         return HttpAnswer(status, orjson.dumps({"error": why}))
@@ -158,13 +164,18 @@ class WebServer:
             raise RequestRefused(status, answer.why[:500])
         return answer
 
-    async def _ask(self, request: Request, caller: Identity) -> bytes:
+    async def _ask(
+        self,
+        request: Request,
+        caller: Identity,
+        read: Callable[[Request, Viewer], Json] | None = None,
+    ) -> bytes:
         if not self._rates.take(caller.user, time.monotonic()):
             raise RequestRefused(429, "too many questions; try again later")
         viewer = Viewer(self._access, caller)
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._readers, lambda: orjson.dumps(self._api.answer(request, viewer))
+                self._readers, lambda: orjson.dumps((read or self._api.answer)(request, viewer))
             )
         except TimeoutError:
             raise RequestRefused(503, "the scheduler is busy; try again") from None

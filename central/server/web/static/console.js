@@ -163,9 +163,12 @@ const SHOWN = {
   job: async (overview, parameters, at) => {
     const [namespace, ...rest] = route.names;
     const asked = { namespace, name: rest.join("/") };
-    const [record, found] = await Promise.all([known("/api/job", asked), known("/api/gang", { ...asked, ...at })]);
+    const record = await known("/api/job", asked);
+    const found = record?.stage === "deleted" && past() === null ? null : await known("/api/gang", { ...asked, ...at });
     if (!record && !found) return [soft(`No job or gang ${namespace}/${asked.name} is known; jobs that ended more than a week ago are forgotten.`)];
-    return [...jobs.page(record, found, overview.at), ...ask("without", `${namespace}/${record?.name || found.owner}`, "What if it ends now?", found)];
+    const objects = [record?.gang || found.name, (record?.name || found.owner).split("/").pop(), ...(found?.pods || []).slice(0, 100).map((pod) => pod.name)];
+    const events = past() === null ? await known("/api/kube-events", { namespace, names: [...new Set(objects)].join() }).catch((error) => ({ rows: [], why: error.message })) : null;
+    return [...jobs.page(record, found, overview.at), ...jobs.events(events), ...ask("without", `${namespace}/${record?.name || found.owner}`, "What if it ends now?", found)];
   },
   queues: async (overview, parameters, at) => {
     const pending = await get("/api/pending", { limit: 500, ...at });

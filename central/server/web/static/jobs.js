@@ -131,6 +131,13 @@ function pods(found) {
   return element("div", {}, element("h3", {}, "Pods in rank order"), table([["rank", "number"], ["pod"], ["node"], ["where"], ["GPUs"], ["phase"]], rows, "Pods", "stacked"), more > 0 ? soft(`and ${more} more`) : "");
 }
 
+// found: Events of the API server; null: they are not offered.
+export function events(found) {
+  if (!found) return [];
+  const rows = found.rows.map((each) => row([moment(Date.parse(each.at) / 1000), "words"], [each.about, "name"], [element("span", { class: each.type === "Warning" ? "bad" : "" }, each.reason), "", "reason"], [each.message, "reason"]));
+  return [element("h3", {}, "Events"), rows.length ? table([["time"], ["about"], ["reason"], ["message"]], rows, "Events", "stacked") : soft(found.why || "The API server has no Events of it.")];
+}
+
 function commands(namespace, name, found) {
   const own = name.startsWith("job/");
   const short = name.split("/").pop();

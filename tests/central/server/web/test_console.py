@@ -341,6 +341,9 @@ def test_a_real_scheduler(box: tuple[FaultyCluster, int], browser: Browser) -> N
     submit(cluster, "giant", 3, 8)
     page.click(page.link("default/giant"))
     page.until("document.querySelectorAll('#body table[aria-label=Pods] tbody tr').length == 3")
+    page.until(
+        "document.querySelector('#body table[aria-label=Events]')?.textContent.includes('giant')"
+    )
     assert page.errors == []
 
 

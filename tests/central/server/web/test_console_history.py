@@ -43,6 +43,20 @@ def test_the_slider_goes_to_the_past_and_back(browser: Browser, tmp_path: Path) 
         page.until(f"{SHOWN} === 'now'")
         assert page.value(used) == now
         assert "train" in page.value(legend)
+        page.click(page.link("Jobs"))
+        page.value("slider.value = 3; slider.dispatchEvent(new Event('input'))")
+        page.until(f"{SHOWN} === '{past.moments().times[3]}'")
+        page.click(page.link("ns/sweep"))
+        page.until("document.getElementById('title').textContent === 'ns/sweep'")
+        at = f"at={past.moments().times[3]}"
+        assert page.value("location.hash") == f"#/job/ns/sweep?{at}"
+        page.value("window.old = true")
+        page.call("Page.reload")
+        page.until(f"!window.old && {SHOWN} === '{past.moments().times[3]}'")
+        page.until("document.getElementById('title').textContent === 'ns/sweep'")
+        page.until("document.querySelectorAll('#body table[aria-label=Pods] tbody tr').length >= 1")
+        page.click("document.getElementById('now')")
+        page.until(f"{SHOWN} === 'now'")
         page.click(page.link("Queues"))
         page.until("document.querySelectorAll('#body svg.curve').length >= 3")
         assert page.errors == []
