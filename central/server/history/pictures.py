@@ -25,20 +25,13 @@ PICTURE_BYTES_MOST = 64 << 20  # decompressed
 
 
 def sample(survey: Survey) -> bytes:
-    """GPUs by queue as [used, deserved, requested], and totals."""
+    """GPUs by queue as [used, deserved, requested], for curves."""
     busiest = sorted(survey.queues, key=lambda row: -row.used.get(GPU, 0.0))[:QUEUES_MOST]
     found: Json = {
-        "totals": {
-            "gpus": survey.count.gpus,
-            "used": survey.count.used,
-            "free": survey.count.free,
-            "held": sum(row.held for row in survey.reservations),
-            "pending": sum(row.gpus for row in survey.pending),
-        },
         "queues": {
             row.name: [each.get(GPU, 0.0) for each in (row.used, row.deserved, row.requested)]
             for row in busiest
-        },
+        }
     }
     return zlib.compress(orjson.dumps(found), 6)
 

@@ -17,10 +17,9 @@ from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion, S
 from central.server.stats.surveyor import Survey
 from central.server.web import job_lists
 from central.server.web.history_api import DAY_S, TIME_MOST
-from central.server.web.web_request import Request
+from central.server.web.web_request import Request, page_of
 from protos.common.http_server import RequestRefused
 
-ROWS_MOST = 500
 AGE_S = 2.0  # of an answer that all viewers share
 
 
@@ -53,7 +52,7 @@ class RecordApi:
         seen = [row for row in rows if viewer.sees(row["namespace"])]
         found, states = job_lists.chosen(seen, request)
         redacted = self._redactor(viewer)
-        page = _page(request, found)
+        page = page_of(request, found)
         for row in page["rows"]:
             row["why"] = redacted(row["why"])
         return {**page, "states": states}
@@ -88,20 +87,15 @@ class RecordApi:
             ]
         redacted = self._redactor(viewer)
         found = [each for each in rows if all(word in _searched(each) for word in words)]
-        page = _page(request, sorted(found, key=lambda each: -each["at"]))
+        page = page_of(request, sorted(found, key=lambda each: -each["at"]))
         for row in page["rows"]:
             row["text"] = redacted(row["text"])
         return page
 
     def events_of(self, name: str) -> list[Json]:
         """Returns what happened to node/NAME or queue/NAME."""
-
-        def ask(_: Any) -> list[Json]:
-            record = self._records.cluster.records.get(name)
-            return [*record.events] if record is not None else []
-
-        found: list[Json] = self._loop.ask(ask)
-        return found
+        record = self._records.cluster.records.get(name)
+        return [*record.events] if record is not None else []
 
     def _redactor(self, viewer: Viewer) -> Callable[[str], str]:
         if viewer.sees_everything():
@@ -146,12 +140,6 @@ class _Shared:
             if time.monotonic() - self._at > AGE_S:
                 self._answer, self._at = self._read(), time.monotonic()
             return self._answer
-
-
-def _page(request: Request, rows: list[Json]) -> Json:
-    first = request.number("after", 0, 10**9)
-    end = first + (min(request.number("limit", ROWS_MOST, 2**31), ROWS_MOST) or 1)
-    return {"rows": rows[first:end], "size": len(rows), "next": end if end < len(rows) else None}
 
 
 def _searched(row: Json) -> str:

@@ -5,9 +5,8 @@ Runs in worker threads. The data come from a survey that all viewers share, so t
 more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and where the next one continues.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
-from typing import Any
 
 from central.model.gpu_count import GpuCount
 from central.model.json_types import Json
@@ -22,11 +21,11 @@ from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
 from central.server.web.job_lists import with_places
 from central.server.web.record_api import RecordApi
-from central.server.web.web_request import Request
+from central.server.web.web_request import ROWS_MOST, Request, page_of
 from protos.common.http_server import RequestRefused
 from protos.topology import indices_of
 
-NODES_MOST, ROWS_MOST = 1000, 500
+NODES_MOST = 1000
 AGE_S = 2.0  # of a survey that is young enough
 MAY_ASK = "/api/may-ask"  # refused to whom what-if is
 HIDDEN = "-"  # the owner of what the viewer may not see
@@ -149,7 +148,7 @@ class WebApi:
         if not viewer.sees_queues():
             raise RequestRefused(403, "you may not get queues")
         survey = self._survey(request)
-        return _page(request, survey.queues, _queue)
+        return page_of(request, survey.queues, _queue)
 
     def pending(self, request: Request, viewer: Viewer) -> Json:
         """The pending gangs by queue, in their order, with their places in it, and those that run while more of their
@@ -157,7 +156,7 @@ class WebApi:
         survey = self._survey(request)
         rows = [pair for pair in with_places(survey) if viewer.sees(pair[1].key[0])]
         redacted = _redactor(viewer, survey)
-        return _page(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
+        return page_of(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
 
     def may_ask(self, request: Request, viewer: Viewer) -> Json:
         """Checks the rights for what-if, which simulates everything. The process behind it reads with the viewer's
@@ -252,17 +251,6 @@ def _where(survey: Survey, node: str) -> Json:
         "node": node,
         "path": row.path if row is not None else (),
         "of": row.count.gpus if row is not None else 0,
-    }
-
-
-def _page(request: Request, rows: Sequence[Any], show: Callable[[Any], Json]) -> Json:
-    first = request.number("after", 0, 10**9)
-    limit = min(request.number("limit", ROWS_MOST, 2**31), ROWS_MOST) or 1
-    end = first + limit
-    return {
-        "rows": [show(row) for row in rows[first:end]],
-        "size": len(rows),
-        "next": end if end < len(rows) else None,
     }
 
 

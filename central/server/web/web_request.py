@@ -1,11 +1,14 @@
 """Fields of a request to the console, and the headers of its answers. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from central.model.json_types import Json
 from protos.common.http_server import HttpRequest, RequestRefused
 
 BODY_MOST = 64 << 10  # bytes of a question
+ROWS_MOST = 500  # of a page
 LOCAL_HOSTS = frozenset(("localhost", "127.0.0.1", "[::1]"))
 # Nothing but our own files and data: no inline script or style, no other host, no frame around us.
 SECURITY = {
@@ -37,6 +40,17 @@ class Request:
         if not found or len(found) > 253:
             raise RequestRefused(400, f"{name}: must have 1 to 253 characters")
         return found
+
+
+def page_of(
+    request: Request, rows: Sequence[Any], show: Callable[[Any], Json] = lambda row: row
+) -> Json:
+    """Returns the rows from the parameter `after` on, at most `limit` and ROWS_MOST, and where the next page begins.
+    Raises RequestRefused."""
+    first = request.number("after", 0, 10**9)
+    end = first + (min(request.number("limit", ROWS_MOST, 2**31), ROWS_MOST) or 1)
+    next_page = end if end < len(rows) else None
+    return {"rows": [show(row) for row in rows[first:end]], "size": len(rows), "next": next_page}
 
 
 def check(request: HttpRequest) -> None:

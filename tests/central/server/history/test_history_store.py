@@ -177,7 +177,7 @@ def test_a_picture_is_the_survey_again(tmp_path: Path) -> None:
     assert again.largest == survey.largest
     assert past.at(61.0) is again  # read once
     ((at, sample),) = past.samples(0.0, 100.0)
-    assert (at, sample["totals"]["gpus"]) == (60, 32)
+    assert (at, sample["queues"]["q"][0]) == (60, 8.0)
 
 
 def test_long_curves_have_few_points_and_the_last_one(tmp_path: Path) -> None:
