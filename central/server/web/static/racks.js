@@ -90,8 +90,8 @@ export class RackMap {
     return made;
   }
 
-  // again: the size or the colours of the page changed.
-  draw(again = false) {
+  // again: the size or the colours of the page changed. only: racks; the data of the others did not change.
+  draw(again = false, only = null) {
     const width = this.canvas.parentElement.clientWidth - 6;
     if (width <= 0) return;
     const fresh = again || !this.racks;
@@ -99,9 +99,9 @@ export class RackMap {
     if (fresh || !this.paint) this.paint = Object.fromEntries(PAINTS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const pen = this.canvas.getContext("2d");
     if (fresh) this.begin(pen, width);
-    this.colours = this.assign();
+    if (fresh || !only) this.colours = this.assign();
     this.drawn = 0;
-    for (const rack of this.racks) {
+    for (const rack of (!fresh && only) || this.racks) {
       const looks = rack.boxes.map((box) => this.look(this.nodes.get(box.name)));
       const look = looks.map((each) => each.text).join("\n");
       if (rack.look === look) continue;
@@ -258,9 +258,9 @@ export class RackMap {
   }
 
   choose(name) {
+    const [before, box] = [this.chosen, name].map((one) => this.boxes.find((each) => each.name === one));
     this.chosen = name;
-    this.draw();
-    const box = this.boxes.find((each) => each.name === name);
+    this.draw(false, [before, box].filter(Boolean).map((each) => each.rack));
     const frame = this.canvas.parentElement; // a large map scrolls by itself
     if (!box) return;
     if (box.rack.y < frame.scrollTop) frame.scrollTop = box.rack.y;

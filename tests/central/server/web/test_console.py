@@ -137,6 +137,8 @@ def test_only_racks_that_changed_are_drawn_and_a_level_is_shown_alone(browser: B
         page.until("map.boxes.length === 4 && map.size.label")
         page.click(page.link("all"))
         page.until("map.boxes.length === 200")
+        page.value("map.choose('node-0000'); map.choose('node-0100')")
+        assert page.value("map.drawn") == 8, "the racks of both nodes"
         assert page.errors == []
 
 
