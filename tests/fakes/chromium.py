@@ -80,11 +80,23 @@ class Page:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
 
     def click(self, found: str) -> None:
-        """Clicks into the middle of an element, an expression, with the mouse, once it is shown."""
-        spot = f"(({found}).scrollIntoView({{block: 'center'}}), ({found}).getBoundingClientRect())"
-        self.until(f"({found}).getClientRects().length")
-        box = self.value(f"(({spot}).toJSON())")
-        self.click_at(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        """Clicks into the middle of an element, an expression, with the mouse, once it is shown. A click that meets
+        another element, because the page moved meanwhile, does nothing and is repeated."""
+        guard = (
+            f"window.hit = null; document.addEventListener('click', (event) => {{ window.hit = "
+            f"Boolean(({found})?.contains(event.target)); if (!window.hit) {{ event.preventDefault(); "
+            "event.stopPropagation(); } }, { once: true, capture: true })"
+        )
+        for _ in range(50):
+            self.until(f"({found}).getClientRects().length")
+            self.value(guard)
+            box = self.until(
+                f"(({found}).scrollIntoView({{block: 'center'}}), ({found}).getBoundingClientRect().toJSON())"
+            )
+            self.click_at(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            if self.until("window.hit !== null && [window.hit]") == [True]:
+                return
+        raise AssertionError(f"{found} moves away from each click")
 
     def click_at(self, x: float, y: float) -> None:
         for kind in ("mousePressed", "mouseReleased"):

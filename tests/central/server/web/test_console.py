@@ -15,7 +15,7 @@ from protos.names import BLOCK, RACK
 from tests.central import factories
 from tests.central.server.test_scheduler_process import reported, submit
 from tests.central.server.web.console_world import Rights, cluster, served
-from tests.central.server.web.test_web_server import data
+from tests.central.server.web.test_web_server import ask, data
 from tests.fakes.chromium import Browser, Page, axe
 from tests.fakes.eventually import eventually
 from tests.fakes.faulty_cluster import FaultyCluster
@@ -212,10 +212,14 @@ def test_from_a_cold_start_to_the_sizes_of_an_elastic_job(browser: Browser) -> N
         put(factories.gang("elastic", 1, owner="job/elastic"))
         for pod in pods:
             put(pod)
-        eventually(lambda: "elastic" in str(data(server, "/api/jobs?state=running")))
+        record = "/api/job?namespace=ns&name=elastic"
+        eventually(lambda: ask(server, record)[0] == 200)
+        eventually(lambda: [row[1] for row in data(server, record)["sizes"]][-1:] == [3])
         put(PodGone(pods[2].uid))
         page = opened(browser, server.port)
+        page.until("document.querySelectorAll('#body tbody tr').length === 7")
         page.click(page.link("ns/job/elastic"))
+        page.until("document.getElementById('title').textContent === 'ns/elastic'")
         page.until("document.querySelector('.size svg')?.ariaLabel.includes('pods: 2 to 3')")
         assert page.errors == []
 
