@@ -162,38 +162,25 @@ def _namespace(obj: Json, now: datetime) -> list[Any]:
     return [obj["metadata"]["name"], obj.get("status", {}).get("phase", ""), age(stamp, now)]
 
 
-def _columns(*names: str, wide: tuple[str, ...] = ()) -> tuple[PrinterColumn, ...]:
-    return tuple(PrinterColumn(name, "string", "") for name in names) + tuple(
-        PrinterColumn(name, "string", "", wide=True) for name in wide
-    )
+def _columns(names: str, wide: str = "") -> tuple[PrinterColumn, ...]:
+    """names, wide: titles, separated by commas."""
+    shown = [PrinterColumn(name, "string", "") for name in names.split(", ")]
+    more = [PrinterColumn(name, "string", "", wide=True) for name in wide.split(", ") if name]
+    return (*shown, *more)
 
 
 _PRINTERS: dict[tuple[str, str], tuple[tuple[PrinterColumn, ...], Cells]] = {
     ("", "Pod"): (
-        _columns(
-            "Name",
-            "Ready",
-            "Status",
-            "Restarts",
-            "Age",
-            wide=("IP", "Node", "Nominated Node", "Readiness Gates"),
-        ),
+        _columns("Name, Ready, Status, Restarts, Age", "IP, Node, Nominated Node, Readiness Gates"),
         _pod,
     ),
     ("", "Node"): (
         _columns(
-            "Name",
-            "Status",
-            "Roles",
-            "Age",
-            "Version",
-            wide=("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
+            "Name, Status, Roles, Age, Version",
+            "Internal-IP, External-IP, OS-Image, Kernel-Version, Container-Runtime",
         ),
         _node,
     ),
-    ("", "Event"): (
-        _columns("Last Seen", "Type", "Reason", "Object", "Message", wide=("Name",)),
-        _event,
-    ),
-    ("", "Namespace"): (_columns("Name", "Status", "Age"), _namespace),
+    ("", "Event"): (_columns("Last Seen, Type, Reason, Object, Message", "Name"), _event),
+    ("", "Namespace"): (_columns("Name, Status, Age"), _namespace),
 }
