@@ -26,10 +26,7 @@ from central.scheduler.status import gang_status
 from central.server.grpc.query_service import (
     Answer,
     Explanation,
-    HeldSlice,
-    Holder,
     NodeView,
-    PodView,
     QueueTenants,
     TenantLimit,
     TenantUse,
@@ -40,7 +37,8 @@ from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
 from central.server.stats.sliced_question import SlicedQuestion
 from protos.names import GPU
-from protos.topology import RdmaLimit, RdmaUse, mask_of
+from protos.stubs import fleet_pb2 as pb
+from protos.topology import RdmaLimit, RdmaUse, indices_of, mask_of
 
 
 class AskableLoop(Protocol):
@@ -120,17 +118,17 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
     snapshot = scheduler.state.snapshot
     row = snapshot.columns.row[node.name]
     holders = [
-        Holder(
-            pod.seen.namespace,
-            pod.seen.name,
-            pod.gpus,
-            pod.observed or bool(held),
-            pod.share,
-            held,
-            _job(scheduler, pod),
-            gang.queue if (gang := scheduler.state.gang_of(pod)) is not None else "",
+        pb.Holder(
+            namespace=pod.seen.namespace,
+            pod=pod.seen.name,
+            gpus=indices_of(pod.gpus),
+            confirmed=pod.observed or bool(held),
+            share=pod.share,
+            slices=held,
+            job=_job(scheduler, pod),
+            queue=gang.queue if (gang := scheduler.state.gang_of(pod)) is not None else "",
         )
-        for pod in node.pods.values()
+        for pod in sorted(node.pods.values(), key=lambda pod: (pod.gpus or 2**64, pod.seen.name))
         if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
     ]
     allocatable = int(snapshot.columns.allocatable[row, 0])
@@ -139,7 +137,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         node.name,
         snapshot.columns.domains.path(row),
         node.report.topology if node.report else None,
-        tuple(sorted(holders, key=lambda holder: (holder.gpus or 2**64, holder.pod))),
+        tuple(holders),
         allocatable,
         count_gpus.of_node(scheduler, node),
         _problems(node, allocatable, scheduler.state.now),
@@ -173,22 +171,30 @@ def _cards(scheduler: Scheduler, pod: Pod) -> list[RdmaUse]:
     ]
 
 
-def _slices(node: ClusterNode, pod: Pod) -> tuple[HeldSlice, ...]:
+def _slices(node: ClusterNode, pod: Pod) -> tuple[pb.HeldSlice, ...]:
     here = mig.by_uuid(node.report)
     return tuple(
-        HeldSlice(uuid, here[uuid][1].profile, here[uuid][0].index)
+        pb.HeldSlice(uuid=uuid, profile=here[uuid][1].profile, gpu=here[uuid][0].index)
         if uuid in here
-        else HeldSlice(uuid)
+        else pb.HeldSlice(uuid=uuid)
         for uuid in node.reported.slices.held.get((pod.seen.namespace, pod.seen.name), ())
     )
 
 
-def _pod_view(scheduler: Scheduler, pod: Pod) -> PodView:
+def _pod_view(scheduler: Scheduler, pod: Pod) -> pb.PodView:
     node = scheduler.state.nodes.get(pod.node)
     held = _slices(node, pod) if node is not None and pod.alive else ()
     confirmed = pod.observed or bool(held)
     seen = pod.seen
-    return PodView(seen.name, pod.node, pod.gpus, confirmed, seen.phase, pod.share, held)
+    return pb.PodView(
+        name=seen.name,
+        node=pod.node,
+        gpus=indices_of(pod.gpus),
+        confirmed=confirmed,
+        phase=seen.phase,
+        share=pod.share,
+        slices=held,
+    )
 
 
 def _problems(node: ClusterNode, allocatable: int, now: float) -> str:

@@ -4,7 +4,7 @@ see (central.server.grpc.visibility), and questions are bounded per user and in 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import inf
@@ -28,7 +28,7 @@ from central.server.version import version
 from protos import wire
 from protos.common.http_server import RequestRefused
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import NodeTopology, RdmaUse, indices_of
+from protos.topology import NodeTopology, RdmaUse
 
 Answer = TypeVar("Answer")
 
@@ -46,30 +46,11 @@ STATUSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSlice:
-    uuid: str
-    profile: str = ""  # empty: the node no longer has this slice
-    gpu: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    namespace: str
-    pod: str
-    gpus: int  # mask
-    confirmed: bool  # pod-resources reports the same devices
-    share: int = 0  # hundredths of its one GPU; 0: whole GPUs
-    slices: tuple[HeldSlice, ...] = ()  # from pod-resources
-    job: str = ""  # the owner of its gang, or the gang's name
-    queue: str = ""  # of its gang
-
-
-@dataclass(frozen=True, slots=True)
 class NodeView:
     name: str
     domains: tuple[str, ...] = ()  # widest level first; empty: the node lacks this label
     topology: NodeTopology | None = None  # None: no agent has reported
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[pb.Holder, ...] = ()
     gpus_allocatable: int = 0
     count: GpuCount = NO_GPUS
     trouble: str = ""
@@ -81,23 +62,12 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
-    name: str
-    node: str = ""
-    gpus: int = 0  # mask
-    confirmed: bool = False
-    phase: str = ""
-    share: int = 0
-    slices: tuple[HeldSlice, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     namespace: str
     name: str
     phase: str
     reason: str
-    pods: tuple[PodView, ...] = ()
+    pods: tuple[pb.PodView, ...] = ()
     min_member: int = 0
     queue: str = ""
     closest: str = ""
@@ -290,7 +260,7 @@ class QueryService:
             name=found.name,
             phase=found.phase,
             reason=viewer.redacted(found.reason, found.namespaces),
-            pods=map(_pod, found.pods),
+            pods=found.pods,
             min_member=found.min_member,
             queue=found.queue,
             closest=viewer.redacted(found.closest, found.namespaces),
@@ -365,19 +335,7 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
     message = pb.NodeView(
         name=view.name,
         domains=view.domains,
-        holders=[
-            pb.Holder(
-                namespace=holder.namespace,
-                pod=holder.pod,
-                gpus=indices_of(holder.gpus),
-                confirmed=holder.confirmed,
-                share=holder.share,
-                slices=_slices(holder.slices),
-                job=holder.job,
-                queue=holder.queue,
-            )
-            for holder in holders
-        ],
+        holders=holders,
         hidden_holders=len(view.holders) - len(holders),
         gpus_allocatable=view.gpus_allocatable,
         count=_count(view.count),
@@ -426,19 +384,3 @@ def _limit(limit: TenantLimit) -> pb.TenantLimit | None:
     if not limit:
         return None
     return pb.TenantLimit(running_gangs=limit.running_gangs, resources=limit.resources)
-
-
-def _pod(view: PodView) -> pb.PodView:
-    return pb.PodView(
-        name=view.name,
-        node=view.node,
-        gpus=indices_of(view.gpus),
-        confirmed=view.confirmed,
-        phase=view.phase,
-        share=view.share,
-        slices=_slices(view.slices),
-    )
-
-
-def _slices(held: Iterable[HeldSlice]) -> list[pb.HeldSlice]:
-    return [pb.HeldSlice(uuid=each.uuid, profile=each.profile, gpu=each.gpu) for each in held]

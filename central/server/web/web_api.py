@@ -203,7 +203,7 @@ class WebApi:
             "pods": [  # in rank order
                 {
                     "name": pod.name,
-                    "gpus": [*indices_of(pod.gpus)],
+                    "gpus": [*pod.gpus],
                     "phase": pod.phase,
                     "confirmed": pod.confirmed,
                     "share": pod.share,
@@ -359,7 +359,7 @@ def _hardware(view: NodeView, viewer: Viewer) -> Json:
     topology = view.topology
     owners: dict[int, list[Json]] = {}
     for holder in view.holders:
-        for gpu in indices_of(holder.gpus):
+        for gpu in holder.gpus:
             job = _owner(viewer, holder.namespace, holder.job)
             pod = holder.pod if viewer.sees(holder.namespace) else ""
             owners.setdefault(gpu, []).append({"job": job, "pod": pod, "share": holder.share})

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from central.server.grpc.query_service import Explanation, PodView
+from central.server.grpc.query_service import Explanation
+from protos.stubs import fleet_pb2 as pb
 from tests.central.cli.run_cli import JOBS, PODS, AskedScheduler, Lockstep, member, mpi
 from tests.central.server.test_query_service import CannedAnswers
 
@@ -19,8 +20,8 @@ class OneJob(CannedAnswers):
         if (namespace, name) != ("default", "job/lm-mpi-job"):
             return None
         pods = (
-            PodView("lm-mpi-job-mpimaster-0", "n1", 0b11, confirmed=True),
-            PodView("lm-mpi-job-mpiworker-0", "n1", 0b1100),
+            pb.PodView(name="lm-mpi-job-mpimaster-0", node="n1", gpus=[0, 1], confirmed=True),
+            pb.PodView(name="lm-mpi-job-mpiworker-0", node="n1", gpus=[2, 3]),
         )
         return Explanation(
             namespace, name, "Pending", "why", pods, 3, "default", place=3, pending=12, start=1.8e9

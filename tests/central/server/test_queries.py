@@ -18,9 +18,10 @@ from central.model.gpu_count import GpuCount
 from central.scheduler.cycle import schedule_once
 from central.scheduler.quarantine import SetAsideKey
 from central.scheduler.scheduler import Scheduler
-from central.server.grpc.query_service import HeldSlice, NodeView
+from central.server.grpc.query_service import NodeView
 from central.server.queries import ClusterQueries, _every_node, explain, node_views, queue_tenants
 from protos.names import GPU
+from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse
 from tests.central import factories
 from tests.central.controllers.job.job_api import Api
@@ -51,10 +52,10 @@ def test_a_node_with_its_holders_and_its_trouble() -> None:
     a, b, c = node_views(made)
     assert (a.domains, a.gpus_allocatable, a.trouble) == (("b1", "r1"), 8, "")
     assert a.count == GpuCount(8, 5.0, 3.0, 3)
-    assert [(h.pod, h.gpus, h.confirmed) for h in a.holders] == [
-        ("run-0", 0b0011, True),
-        ("run-1", 0b1100, False),
-        ("other", 0, False),
+    assert [(h.pod, [*h.gpus], h.confirmed) for h in a.holders] == [
+        ("run-0", [0, 1], True),
+        ("run-1", [2, 3], False),
+        ("other", [], False),
     ]
     assert {h.queue for h in a.holders if h.pod.startswith("run")} == {"default"}
     assert b.trouble == "cordoned; no agent has reported"
@@ -131,12 +132,12 @@ def test_slices_and_who_holds_them() -> None:
     assert (view.gpus_allocatable, view.slices_used) == (2, 2)
     assert (view.count.gpus, round(view.count.used, 2)) == (3, 0.29)
     assert view.trouble == ""
-    held = {holder.pod: (holder.slices, holder.confirmed) for holder in view.holders}
-    assert held["p"] == ((HeldSlice("MIG-1", "1g.5gb", 2),), True)
-    assert held["q"] == ((HeldSlice("MIG-7"),), True)
+    held = {holder.pod: ([*holder.slices], holder.confirmed) for holder in view.holders}
+    assert held["p"] == ([pb.HeldSlice(uuid="MIG-1", profile="1g.5gb", gpu=2)], True)
+    assert held["q"] == ([pb.HeldSlice(uuid="MIG-7")], True)
     found = explain(made, "ns", "p")
     assert found is not None
-    assert found.pods[0].slices == (HeldSlice("MIG-1", "1g.5gb", 2),)
+    assert [*found.pods[0].slices] == [pb.HeldSlice(uuid="MIG-1", profile="1g.5gb", gpu=2)]
 
 
 def test_every_node_is_viewed_in_slices() -> None:

@@ -14,9 +14,7 @@ from central.model.identity import Identity
 from central.model.json_types import Json
 from central.server.grpc.query_service import (
     Explanation,
-    Holder,
     NodeView,
-    PodView,
     QueueTenants,
     TenantLimit,
     TenantUse,
@@ -75,8 +73,11 @@ class CannedAnswers:
     troubles = ("HyperNode s1: member s0 does not exist",)
 
     def node_views(self, node: str) -> Sequence[NodeView]:
-        holder = Holder("default", "p", 0b10, confirmed=True)
-        others = [Holder("team-b", "secret-b", 1, True), Holder("team-c", "secret-c", 4, False)]
+        holder = pb.Holder(namespace="default", pod="p", gpus=[1], confirmed=True)
+        others = [
+            pb.Holder(namespace="team-b", pod="secret-b", gpus=[0], confirmed=True),
+            pb.Holder(namespace="team-c", pod="secret-c", gpus=[2]),
+        ]
         cards = [
             RdmaUse(space, pod, "mlx5_0", RdmaLimit(), RdmaLimit())
             for space, pod in (("default", "p"), ("team-b", "secret-b"))
@@ -105,7 +106,10 @@ class CannedAnswers:
             return Explanation(namespace, name, "Pending", why, closest=near, namespaces=known)
         if (namespace, name) != ("default", "g"):
             return None
-        pods = (PodView("g-0", "n1", 0b11, phase="Running"), PodView("g-1"))
+        pods = (
+            pb.PodView(name="g-0", node="n1", gpus=[0, 1], phase="Running"),
+            pb.PodView(name="g-1"),
+        )
         return Explanation("default", "g", "Pending", "does not fit", pods, 2, "default", "rack r1")
 
     def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
