@@ -7,12 +7,11 @@ all that are equally far. A queue whose victims are not enough is joined by the 
 Design: docs/design/reclaim.md
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import inf
-from operator import itemgetter
 
 from central.model.defaults import ACROSS_NONE
 from central.model.resources import Sums, requested
@@ -25,19 +24,18 @@ from central.scheduler.preemption.eviction_rules import (
     Claimant,
     may_evict,
 )
-from central.scheduler.preemption.harm import NO_HARM, Harm, HarmScale, plus, rank
+from central.scheduler.preemption.harm import Harm, HarmScale, rank
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
     outranks,
 )
-from central.scheduler.preemption.quota_cover import cover
 from central.scheduler.preemption.victims_left import MayGive, VictimsLeft
 from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.queues.shortfall import GANGS, Shortfall
+from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.work_meter import WorkLimitReached
 
@@ -246,24 +244,15 @@ class ClaimSearch:
     # --- one choice of victims -----------------------------------------------------------------
 
     def _search(self, may_give: MayGive) -> PreemptionPlan | None:
-        """Victims that free capacity and quota, and that their queues may give: those for the capacity with what quota
-        needs beyond them, or those for the quota with what capacity needs beyond them, whichever does less harm."""
-        choice = VictimsLeft(may_give, self._shortfalls, self._suspended)
-        if not self._shortfalls:
-            return self._from(choice)
-        choice.chosen = chosen = self._victims_inside(self._shortfalls[0], choice.allows)
-        found = self._from(choice)
-        if found is None or not chosen or _among(found.victims, chosen):
-            return found
-        alone = VictimsLeft(may_give, self._shortfalls, self._suspended)
-        return _refined(found, lambda plan: self._less_harmful(plan, self._from(alone)))
+        """Victims that free capacity and quota together, and that their queues may give."""
+        return self._from(VictimsLeft(may_give, self._shortfalls, self._suspended))
 
     def _from(self, choice: VictimsLeft) -> PreemptionPlan | None:
         """Of a queue that gives too much the larger ones are left out; if nothing is found then, those that it could
         give instead."""
         others: list[VictimsLeft] = []  # for a dead end
         for attempt in range(TRIED):
-            found, forced = self._victims(choice)
+            found = self._victims(choice)
             if found is None:
                 if not others:
                     return None
@@ -275,82 +264,26 @@ class ClaimSearch:
                 if choice.shortfalls is not self._shortfalls:
                     return None  # what is inside its departments does not suffice
                 choice.shortfalls = [*self._shortfalls, *verdict.short]
-                choice.chosen = self._pods_inside(verdict.short, losses, found.victims)
             elif not verdict.too_many:
-                if not self._within_budgets(found, forced):
-                    return None
-                return self._pruned(found, choice.shortfalls) if forced else found
-            elif choice.chosen:
-                choice.chosen = ()  # others may free the quota by themselves
+                return found
             else:
                 if len(others) < SKIPPING and len(losses) <= FEW:
                     others += self._alternatives(choice, losses, verdict)
                 choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
         return None
 
-    def _pruned(self, found: PreemptionPlan, shortfalls: Sequence[Shortfall]) -> PreemptionPlan:
-        """Leaves out victims that neither capacity nor quota needs: those that do most harm first."""
-        by_gang = self._by_gang(found.victims)
-        if len(found.victims) < 2 or len(by_gang) > FEW:
-            return found
-        scale = HarmScale({rank(gang) for gang, _ in by_gang}, self._request.now)
-        units = [
-            (_harm(scale, gang, unit), {pod.seen.uid for pod in unit})
-            for gang, pods in by_gang
-            for unit in _droppable(gang, pods)
-        ]
-        try:
-            for _, unit in sorted(units, key=itemgetter(0), reverse=True):
-                rest = [pod for pod in found.victims if pod.seen.uid not in unit]
-                if 0 < len(rest) < len(found.victims) and self._suffices(rest, shortfalls):
-                    found = preemption_plan.prove(self._context, self._request, rest) or found
-        except WorkLimitReached:
-            pass
-        return found
-
-    def _suffices(self, pods: Sequence[Pod], shortfalls: Sequence[Shortfall]) -> bool:
-        """Whether these victims free the quota, and their queues may give them."""
-        losses = self._losses(pods)
-        verdict = self._claim.judge(losses)
-        return not (verdict.short or verdict.too_many) and all(
-            sum(_freed(loss, name) for loss in losses if short.counts(loss.gang, loss.queue))
-            >= amount
-            for short in shortfalls
-            for name, amount in short.amounts.items()
-        )
-
-    def _victims(self, choice: VictimsLeft) -> tuple[PreemptionPlan | None, tuple[Pod, ...]]:
-        """The plan, and those of its victims that quota requires."""
-        context = self._context
-        request = replace(self._request, spared=self._request.spared | choice.spared)
-        forced: tuple[Pod, ...] | None = ()
-        if choice.shortfalls:
-            forced = cover(context, request, choice.allows, choice.shortfalls, choice.chosen)
-        if forced is None:
-            return None, ()
+    def _victims(self, choice: VictimsLeft) -> PreemptionPlan | None:
         alike = not (choice.skipped or choice.fixed)
         allows = choice.may_give if alike else choice.allows
         narrowed = replace(
-            request,
+            self._request,
+            spared=self._request.spared | choice.spared,
             may_evict=lambda _, victim: allows(victim),
             by_group=alike,
             suspended=tuple(self._suspended.values()) if alike else (),
-            forced=forced,
+            quota=choice.shortfalls,
         )
-        return preemption_plan.find_victims(context, narrowed), forced
-
-    def _pods_inside(
-        self, short: Sequence[Shortfall], losses: Sequence[Loss], victims: Sequence[Pod]
-    ) -> tuple[Pod, ...]:
-        inside = {
-            loss.gang.key for loss in losses if any(each.queue in loss.queue.path for each in short)
-        }
-        gangs = {pod.seen.uid: self._context.state.gang_of(pod) for pod in victims}
-        return tuple(
-            pod
-            for pod in victims
-            if (gang := gangs[pod.seen.uid]) is not None and gang.key in inside
-        )
+        return preemption_plan.find_victims(self._context, narrowed)
 
     def _alternatives(
         self, choice: VictimsLeft, losses: Sequence[Loss], verdict: Verdict
@@ -365,21 +298,6 @@ class ClaimSearch:
             inside = choice.without(set())
             inside.shortfalls = [*self._shortfalls, *verdict.instead]
             yield inside
-
-    def _victims_inside(self, short: Shortfall, allowed: MayGive) -> tuple[Pod, ...]:
-        """The least harmful victims for the capacity alone, of those that free this quota too."""
-
-        def near(_: Gang, victim: Gang) -> bool:
-            queue = self._queue_of(victim)
-            return queue is not None and short.counts(victim, queue) and allowed(victim)
-
-        request = replace(self._request, may_evict=near, by_group=not self._suspended)
-        if request.placement.required and preemption_plan.find_without_victims(
-            self._context, request
-        ):
-            return ()  # a search would find victims in the other domains
-        found = preemption_plan.find_victims(self._context, request)
-        return found.victims if found is not None else ()
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
         """The least harmful first: of a queue that gives too much, those go if they are equally large."""
@@ -406,21 +324,6 @@ class ClaimSearch:
         keeps_minimum = _keeps_minimum(gang, pods)
         by_rank = self._outranks(gang) or gang.key in self._suspended
         return Loss(gang, queue, amounts, by_rank, len(pods), keeps_minimum)
-
-    def _less_harmful(self, one: PreemptionPlan, other: PreemptionPlan | None) -> PreemptionPlan:
-        """The first one if they are equal."""
-        both = [(plan, self._by_gang(plan.victims)) for plan in (one, other) if plan is not None]
-        scale = HarmScale(
-            {rank(gang) for _, by_gang in both for gang, _ in by_gang}, self._request.now
-        )
-        return min(both, key=lambda each: _total_harm(scale, each[1]))[0]
-
-    def _within_budgets(self, found: PreemptionPlan, forced: Iterable[Pod]) -> bool:
-        """Returns whether all victims together overspend no disruption budget. Without forced ones the search has seen to
-        that."""
-        if not forced or self._request.ignore_budgets:
-            return True
-        return self._context.budgets.allow(found.victims, self._context.state.gangs.values())
 
 
 def _refined(
@@ -451,32 +354,6 @@ def _keeps_minimum(gang: Gang, going: Collection[Pod]) -> bool:
     return len(going) <= surplus_members.surplus_count(gang, gang.counts.placed)
 
 
-def _droppable(gang: Gang, going: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
-    """Parts of a gang's victims that may stay by themselves: each surplus member; all of a whole gang, or all but one
-    where that one is surplus."""
-    if _keeps_minimum(gang, going):
-        yield from ([pod] for pod in going)
-        return
-    yield going
-    if surplus_members.has_surplus(gang) and not gang.task_min:
-        yield from ([other for other in going if other is not pod] for pod in reversed(going))
-
-
-def _freed(loss: Loss, resource: str) -> int:
-    return not loss.keeps_minimum if resource == GANGS else loss.amounts.get(resource, 0)
-
-
-def _total_harm(scale: HarmScale, going: Iterable[tuple[Gang, Sequence[Pod]]]) -> Harm:
-    total = NO_HARM
-    for gang, pods in going:
-        total = plus(total, _harm(scale, gang, pods))
-    return total
-
-
 def _harm(scale: HarmScale, gang: Gang, pods: Sequence[Pod]) -> Harm:
     breaks, urgency = not _keeps_minimum(gang, pods), sum(surplus_members.urgencies(gang, pods))
     return scale.of(rank(gang), pods, breaks=breaks, urgency=urgency)
-
-
-def _among(pods: Iterable[Pod], others: Iterable[Pod]) -> bool:
-    return {pod.seen.uid for pod in pods} <= {pod.seen.uid for pod in others}

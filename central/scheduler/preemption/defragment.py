@@ -143,14 +143,14 @@ def _try_gang_sets(context: PreemptionContext, request: PreemptionRequest) -> Pr
     """Tries other sets of gangs, because the least harmful one may have no place elsewhere."""
     search = preemption_plan.whole_search(context, request)
     for _, pods in zip(range(MAX_TRIALS), _gang_sets(search), strict=False):
-        if search.may_evict(pods) and (found := search.try_without(pods)) is not None:
+        if search.units.may_evict(pods) and (found := search.try_without(pods)) is not None:
             return found
     return None
 
 
 def _gang_sets(search: VictimSearch) -> Iterator[list[Pod]]:
     """The pods of one whole gang, then of two, then of three, least harm first."""
-    whole = search.whole_gangs()
+    whole = search.units.whole_gangs()
     for count in range(1, MAX_GANGS + 1):
         for chosen in combinations(whole, count):
             yield [pod for pods in chosen for pod in pods]

@@ -50,14 +50,14 @@ class _ExactSearch:
         if self.problem.meter.count(self.size):
             self.most = 0
             return
-        if self.problem.added_pods(self._rest(index, chosen)) < self.problem.missing:
+        if not self.problem.is_solved_by(self._rest(index, chosen)):
             return
         unit = self.units[index]
         if self._available(unit, chosen):
             with_it = [*chosen, unit]
             harm_with = plus(harm, unit.harm)
             if harm_with < self.harm:
-                if self.problem.added_pods(with_it) >= self.problem.missing:
+                if self.problem.is_solved_by(with_it):
                     self.best, self.harm = with_it, harm_with
                 else:
                     self._visit(index + 1, with_it, harm_with)

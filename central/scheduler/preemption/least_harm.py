@@ -1,7 +1,8 @@
 """Which running gangs to evict so that enough pods fit in a domain, with the least harm.
 
 Harm is compared as harm.py says. Members above a gang's minimum are units of their own; the rest of a
-gang is evicted whole or not at all. No disruption budget is overspent. This module makes a good choice,
+gang is evicted whole or not at all. No disruption budget is overspent. Quota that queues lack is one more row, QUOTA, so
+that it is freed together with capacity. This module makes a good choice,
 from which no unit can be left out, and in which the highest priority is as low as can be. exact_search.py
 finds the best one where the domain is small enough.
 
@@ -19,6 +20,7 @@ from central.scheduler.work_meter import WorkMeter
 
 Vector = tuple[int, ...]
 Allowance = tuple[str, str]  # a disruption budget by namespace and name, or a task's surplus
+QUOTA = -1  # the row of what queues lack
 UNIT_WORK = 16  # to weigh one unit of a row, for each row on which it frees something
 _PRECISION = 1 << 20  # of harm for each pod or amount, which is compared in integers
 
@@ -45,6 +47,7 @@ class LeastHarmProblem:
     surplus: Mapping[int, int]  # by gang: members above its minimum
     allowed: Mapping[Allowance, int] = field(default_factory=dict)
     meter: WorkMeter = field(default_factory=WorkMeter)
+    lacking: Vector = ()  # quota that the units must free together
     by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ class LeastHarmProblem:
         gangs = dict.fromkeys(unit.gang for unit in self.units)
         surplus = tuple((gang, self.surplus[gang]) for gang in gangs)
         allowed = tuple(self.allowed.items())
-        return free, self.request, self.missing, units, surplus, allowed
+        return free, self.request, self.missing, units, surplus, allowed, self.lacking
 
     def without_useless(self) -> "LeastHarmProblem":
         """The problem without units that free nothing but what their rows have enough of."""
@@ -90,11 +93,18 @@ class LeastHarmProblem:
 
     def _enough(self, row: int) -> Vector:
         """As much as pods on the row can use, if all of its units go."""
+        if row == QUOTA:
+            return self.lacking
         freed = [unit.frees[row] for unit in self.by_row.get(row, ())]
-        most = self.capacity([sum(amounts) for amounts in zip(self.free[row], *freed, strict=True)])
+        most = self.capacity(
+            row, [sum(amounts) for amounts in zip(self.free[row], *freed, strict=True)]
+        )
         return tuple(ask * most for ask in self.request)
 
-    def capacity(self, free: Sequence[int]) -> int:
+    def capacity(self, row: int, free: Sequence[int]) -> int:
+        """How many pods fit on the row; of quota, whether it suffices."""
+        if row == QUOTA:
+            return int(all(map(int.__ge__, free, self.lacking)))
         return max(0, min(have // ask for have, ask in zip(free, self.request, strict=True)))
 
     def within_allowances(self, chosen: Iterable[EvictionUnit]) -> bool:
@@ -105,14 +115,16 @@ class LeastHarmProblem:
                 used.update(unit.uses)
         return all(count <= self.allowed[budget] for budget, count in used.items())
 
-    def added_pods(self, chosen: Iterable[EvictionUnit]) -> int:
-        """How many more pods fit without the chosen units."""
+    def is_solved_by(self, chosen: Iterable[EvictionUnit]) -> bool:
+        """Whether the pods fit without the chosen units, and quota suffices."""
         freed: dict[int, Vector] = {}
         for unit in chosen:
             for row, amounts in unit.frees.items():
                 freed[row] = _plus(freed[row], amounts) if row in freed else amounts
-        return sum(
-            self.capacity(_plus(self.free[row], amounts)) - self.capacity(self.free[row])
+        if self.lacking and not self.capacity(QUOTA, freed.pop(QUOTA, self.free[QUOTA])):
+            return False
+        return self.missing <= sum(
+            self.capacity(row, _plus(self.free[row], amounts)) - self.capacity(row, self.free[row])
             for row, amounts in freed.items()
         )
 
@@ -154,9 +166,18 @@ def choose_victims(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
 
 def _good_choice(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     keys = (_by_harm, _by_harm_per_size, *((_by_allowances,) if problem.allowed else ()))
-    answers = [_greedy(problem, key) for key in keys]
+    answers = [_greedy(problem, key, start) for start in _starts(problem) for key in keys]
     found = [drop_unneeded(problem, answer) for answer in answers if answer is not None]
     return min(found, key=total_harm, default=None)
+
+
+def _starts(problem: LeastHarmProblem) -> list[list[EvictionUnit]]:
+    """Nothing; where quota is lacking, also what frees the capacity and counts for the quota."""
+    if not problem.lacking or problem.missing <= 0:
+        return [[]]
+    near = [unit for unit in problem.units if QUOTA in unit.frees]
+    first = _good_choice(replace(problem, units=near, lacking=()))
+    return [[]] if first is None else [first, []]
 
 
 def _least_urgent(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
@@ -171,7 +192,7 @@ def _least_urgent(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
                 continue
             left[unit.gang] -= 1
         start.append(unit)
-    if problem.added_pods(start) < problem.missing or not problem.within_allowances(start):
+    if not (problem.is_solved_by(start) and problem.within_allowances(start)):
         return None
     return drop_unneeded(problem, start)
 
@@ -260,8 +281,11 @@ class _PickedUnits:
 RowChoice = tuple[Vector, list[EvictionUnit]]
 
 
-def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | None:
-    """Repeatedly takes units on the row that fits more pods for the least harm each.
+def _greedy(
+    problem: LeastHarmProblem, key: UnitOrder, start: Sequence[EvictionUnit]
+) -> list[EvictionUnit] | None:
+    """Takes units that free the quota, then repeatedly those on the row that fits more pods for the least harm each.
+    start: that are taken in any case.
 
     The key is the order in which units of a row are considered. No single order is good:
 
@@ -276,8 +300,10 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
     """
     progress = problem.meter.progress
     if progress is None:
-        return _Greedy(problem, key).choose()
-    search = progress.step((key.__name__, problem.content()), lambda: _Greedy(problem, key))
+        return _Greedy(problem, key, start).choose()
+    search = progress.step(
+        (key.__name__, len(start), problem.content()), lambda: _Greedy(problem, key, start)
+    )
     chosen = search.choose()
     if chosen is None or search.problem is problem:
         return chosen
@@ -288,15 +314,21 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
 class _Greedy:
     """choose() may be called again after WorkLimitReached, and goes on then."""
 
-    def __init__(self, problem: LeastHarmProblem, key: UnitOrder) -> None:
+    def __init__(
+        self, problem: LeastHarmProblem, key: UnitOrder, start: Sequence[EvictionUnit]
+    ) -> None:
         self.problem, self._key = problem, key
         self._taken = _PickedUnits(problem)
         self._missing = problem.missing
         self._version: Counter[int] = Counter()  # by row
-        self._to_weigh = sorted(problem.by_row, reverse=True)  # rows; the last one is next
         self._heap: list[tuple[Vector, int, int, list[EvictionUnit]]] = []
+        # rows; the last one is next
+        self._to_weigh = sorted(problem.by_row.keys() - {QUOTA}, reverse=True)
+        self._take(start)
 
     def choose(self) -> list[EvictionUnit] | None:
+        if self.problem.lacking and not self._free_quota():
+            return None
         while self._missing > 0:
             self._weigh()
             if not self._heap:
@@ -307,6 +339,15 @@ class _Greedy:
             else:
                 self._to_weigh.append(row)
         return list(self._taken.chosen)
+
+    def _free_quota(self) -> bool:
+        problem, taken = self.problem, self._taken
+        while not problem.capacity(QUOTA, taken.free[QUOTA]):
+            choice = _best_on_row(taken, QUOTA, self._key, 1) if QUOTA in problem.by_row else None
+            if choice is None:
+                return False
+            self._take(choice[1])
+        return True
 
     def _weigh(self) -> None:
         while self._to_weigh:
@@ -324,20 +365,21 @@ class _Greedy:
         for unit in units:
             if unit in taken.chosen or unit.gang in taken.whole:
                 continue
-            before = sum(problem.capacity(taken.free[other]) for other in unit.frees)
+            rows = unit.frees.keys() - {QUOTA}
+            before = sum(problem.capacity(row, taken.free[row]) for row in rows)
             taken.take(unit)
-            after = sum(problem.capacity(taken.free[other]) for other in unit.frees)
+            after = sum(problem.capacity(row, taken.free[row]) for row in rows)
             self._missing -= after - before
-            touched |= unit.frees.keys()
+            touched |= rows
         self._version.update(touched)
-        self._to_weigh = sorted(touched, reverse=True)
+        self._to_weigh = sorted(touched.union(self._to_weigh), reverse=True)
 
 
 def _best_on_row(taken: _PickedUnits, row: int, key: UnitOrder, missing: int) -> RowChoice | None:
     """The units on the row that fit more pods there for the least harm for each pod."""
     problem = taken.problem
     problem.meter.spend(UNIT_WORK * sum(len(unit.frees) for unit in problem.by_row[row]))
-    free, start = taken.free[row], problem.capacity(taken.free[row])
+    free, start = taken.free[row], problem.capacity(row, taken.free[row])
     singles: Counter[int] = Counter()
     picked: list[EvictionUnit] = []
     best: RowChoice | None = None
@@ -361,7 +403,7 @@ def _best_on_row(taken: _PickedUnits, row: int, key: UnitOrder, missing: int) ->
         singles[unit.gang] += not unit.whole
         picked = [*rest, unit]
         free = _plus(free, unit.frees[row])
-        gained = problem.capacity(free) - start
+        gained = problem.capacity(row, free) - start
         if gained <= 0:
             continue
         needed = _without_unneeded(
@@ -388,7 +430,7 @@ def _without_unneeded(
         free = _plus(free, unit.frees[row])
     for unit in sorted(picked, key=lambda unit: unit.harm, reverse=True):
         without = _plus(free, [-amount for amount in unit.frees[row]])
-        if problem.capacity(without) >= pods:
+        if problem.capacity(row, without) >= pods:
             free = without
             kept.remove(unit)
     return kept
@@ -397,9 +439,10 @@ def _without_unneeded(
 def _added_elsewhere(taken: _PickedUnits, unit: EvictionUnit, row: int) -> int:
     problem = taken.problem
     return sum(
-        problem.capacity(_plus(taken.free[other], amounts)) - problem.capacity(taken.free[other])
+        problem.capacity(other, _plus(taken.free[other], amounts))
+        - problem.capacity(other, taken.free[other])
         for other, amounts in unit.frees.items()
-        if other != row
+        if other not in (row, QUOTA)
     )
 
 
@@ -410,19 +453,29 @@ def drop_unneeded(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> 
     for unit in kept:
         for row, amounts in unit.frees.items():
             freed[row] = _plus(freed.get(row, problem.free[row]), amounts)
-    added = sum(
-        problem.capacity(free) - problem.capacity(problem.free[row]) for row, free in freed.items()
-    )
+    added = sum(_added(problem, row, free) for row, free in freed.items())
     for unit in sorted(chosen, key=lambda unit: unit.harm, reverse=True):
         without = {
             row: _plus(freed[row], [-amount for amount in amounts])
             for row, amounts in unit.frees.items()
         }
+        if QUOTA in without and not problem.capacity(QUOTA, without[QUOTA]):
+            continue
         less = sum(
-            problem.capacity(freed[row]) - problem.capacity(free) for row, free in without.items()
+            _added(problem, row, freed[row]) - _added(problem, row, free)
+            for row, free in without.items()
         )
         if added - less >= problem.missing:
             added -= less
             freed |= without
             kept.remove(unit)
     return kept
+
+
+def _added(problem: LeastHarmProblem, row: int, free: Vector) -> int:
+    """How many more pods fit on the row."""
+    return (
+        problem.capacity(row, free) - problem.capacity(row, problem.free[row])
+        if row != QUOTA
+        else 0
+    )

@@ -8,7 +8,9 @@ the domains with the lowest bounds first, until nothing else can be better.
 Design: docs/design/evictions.md
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -23,9 +25,12 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
 )
 from central.scheduler.preemption.victims import VictimSearch
+from central.scheduler.queues.queue_tree import sums_of
+from central.scheduler.queues.shortfall import GANGS
 from central.scheduler.reservation.release_forecast import fits_when_empty
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import WorkLimitReached
 
 FIRST_ROWS, FIRST_DOMAINS = 2, 4  # that are searched first; then four times as many, and so on
@@ -39,32 +44,67 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
         return None
     classes = [*(spec for spec, _ in placement.groups), *context.candidates.table.refresh().classes]
     shared = any(podclass.share_containers for podclass in classes)
-    if request.forced and not shared and (plan := find_without_victims(context, request)):
-        return plan
+    if request.quota:
+        return _from_those_that_count(context, request) or search_everywhere(context, request)
     own = request.spares_minimum(request.gang)
-    if request.forced or own or len(placement.groups) != 1 or placement.subgroups:
+    if own or len(placement.groups) != 1 or placement.subgroups:
         return search_everywhere(context, request)
     if shared:
         return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
     return _Narrowed(context, request).find()
 
 
-def prove(
-    context: PreemptionContext, request: PreemptionRequest, victims: Sequence[Pod]
+def _from_those_that_count(
+    context: PreemptionContext, request: PreemptionRequest
 ) -> PreemptionPlan | None:
-    """Places the gang as if these victims and the forced ones had left; None if it does not fit."""
-    usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
-    leaving = _leaving(context, request, usable)
-    return VictimSearch(context, request, usable, nobody, leaving).try_without(victims)
+    """Victims for the capacity alone, of those that count for the quota, where they free it too: no others are read if none
+    may go, or there are many."""
+
+    def counts(_: Gang, victim: Gang) -> bool:
+        queue = context.queues.by_name.get(victim.queue)
+        return queue is not None and any(each.counts(victim, queue) for each in request.quota)
+
+    def may_evict(claimant: Gang, victim: Gang) -> bool:
+        return counts(claimant, victim) and request.may_evict(claimant, victim)
+
+    near = replace(request, quota=(), may_evict=may_evict)
+    table, allowed = context.candidates.table, _allowed(context, request)
+    few = table.entries.used <= FEW and bool((allowed & ~_allowed(context, near)).any())
+    if few or (request.placement.required and find_without_victims(context, near)):
+        return None  # of domains with enough room others would be preferred
+    found = find_victims(context, near)
+    return found if found is not None and _free_quota(context, request, found.victims) else None
+
+
+def _free_quota(
+    context: PreemptionContext, request: PreemptionRequest, victims: Sequence[Pod]
+) -> bool:
+    freed: Counter[tuple[int, str]] = Counter()
+    going = {pod.seen.uid for pod in victims}
+    for gang in dict.fromkeys(map(context.state.gang_of, victims)):
+        if gang is None or (queue := context.queues.by_name.get(gang.queue)) is None:
+            continue
+        placed = [pod for pod in gang.counts.placed if not pod.leaving]
+        mine = [pod for pod in placed if pod.seen.uid in going]
+        amounts = context.queues.currency.counted(sums_of(mine))
+        amounts = {**amounts, GANGS: int(len(mine) == len(placed))}
+        for number, short in enumerate(request.quota):
+            for resource in short.amounts if short.counts(gang, queue) else ():
+                freed[number, resource] += amounts.get(resource, 0)
+    return all(
+        freed[number, resource] >= amount
+        for number, short in enumerate(request.quota)
+        for resource, amount in short.amounts.items()
+    )
 
 
 def find_without_victims(
     context: PreemptionContext, request: PreemptionRequest
 ) -> PreemptionPlan | None:
-    """Where the forced victims, and what terminates in any case, are enough, nobody else is looked at. Not for forced
-    victims with shares: whether these and whole GPUs mix depends on all candidates."""
-    context.candidates.table.refresh()
-    return prove(context, request, ())
+    """The place that the gang takes where what terminates in any case is enough; None: there is none."""
+    usable, nobody = _usable(context, request), np.zeros(0, dtype=np.int64)
+    leaving = context.candidates.table.refresh().leaving(usable)
+    return VictimSearch(context, request, usable, nobody, leaving).try_without(())
 
 
 def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:
@@ -72,13 +112,9 @@ def whole_search(context: PreemptionContext, request: PreemptionRequest) -> Vict
     table = context.candidates.table.refresh()
     allowed = _allowed(context, request)
     usable = _usable(context, request)
-    slots = table.slots_on(usable, allowed)
-    return VictimSearch(context, request, usable, slots, _leaving(context, request, usable))
-
-
-def _leaving(context: PreemptionContext, request: PreemptionRequest, usable: Bools) -> list[Pod]:
-    leaving = context.candidates.table.leaving(usable)
-    return [*leaving, *(pod for pod in request.forced if not pod.leaving)]
+    rows = np.ones_like(usable) if request.quota else usable
+    slots = table.slots_on(rows, allowed)
+    return VictimSearch(context, request, usable, slots, table.leaving(usable))
 
 
 def search_everywhere(
@@ -86,9 +122,7 @@ def search_everywhere(
 ) -> PreemptionPlan | None:
     placement, snapshot = request.placement, context.state.snapshot
     search = whole_search(context, request)
-    if request.forced and (plan := search.try_without(())) is not None:
-        return plan
-    if not search.has_candidates:
+    if not search.may_free_quota():
         return None
     domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]
     if len(placement.groups) == 1 and not placement.subgroups:

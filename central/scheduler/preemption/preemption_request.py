@@ -16,6 +16,7 @@ from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.queues import quota
 from central.scheduler.queues.claim_watch import ClaimWatch
 from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.reservation.reservation import EvictionKind, Reservation
 from central.scheduler.snapshot.draft import Draft
@@ -76,7 +77,7 @@ class PreemptionRequest:
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block
     beyond_marks: bool = False  # how pods and budgets protect gangs of other queues does not count
-    forced: tuple[Pod, ...] = ()  # victims that go in any case, because of a quota
+    quota: Sequence[Shortfall] = ()  # that the victims must free as well
     # Victims that give surplus only. The gang itself: members that it does not need leave for one that it lacks.
     spared: frozenset[GangKey] = frozenset()
     # A further condition, on the draft that holds the gang and no victims.

@@ -47,27 +47,11 @@ class VictimGangs:
         surplus, kept = table.by_slot.surplus[slots].copy(), np.zeros(len(slots), dtype=np.bool_)
         self.surplus_by_task: dict[Allowance, int] = {}
         self._slots, self._table = slots, table
-        self._without_forced(members, surplus)
         self._apply_rules(members, surplus, kept)
         if request.beyond_marks and context.budgets.seen:
             self._keep_own_in_budgets(members)
         members.near &= ~(kept & (surplus == 0))[members.gang]
         self._keep_those_with_candidates(members, surplus, kept)
-
-    def _without_forced(self, members: _Members, surplus: Ints) -> None:
-        """Pods that go in any case are not chosen."""
-        forced = {pod.seen.uid for pod in self._request.forced}
-        if not forced:
-            return
-        pods = self._entries.pods_of(members.entries)
-        going = np.array([pod.seen.uid in forced for pod in pods], dtype=np.bool_)
-        touched = np.unique(members.gang[going])
-        members.entries, members.gang = members.entries[~going], members.gang[~going]
-        members.near = members.near[~going]
-        for index in touched.tolist():
-            if (gang := self._table.gangs[int(self._slots[index])]) is not None:
-                left = self._entries.pods_of(members.entries[members.gang == index])
-                surplus[index] = surplus_members.surplus_count(gang, left)
 
     def _apply_rules(self, members: _Members, surplus: Ints, kept: Bools) -> None:
         """Asks the rules about gangs that have their own, and about all gangs where queues protect them for a while."""

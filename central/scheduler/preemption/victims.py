@@ -4,8 +4,7 @@ domain.
 Design: docs/design/evictions.md
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -17,22 +16,16 @@ from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler import placement
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.preemption import (
-    disruption_budgets,
-    exact_search,
-    harm,
-    independent_units,
-    least_harm,
-    surplus_members,
-)
+from central.scheduler.preemption import exact_search, harm, independent_units, least_harm
 from central.scheduler.preemption.independent_units import SingleRowGangs
-from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
+from central.scheduler.preemption.least_harm import QUOTA, EvictionUnit, LeastHarmProblem
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
     PreemptionRequest,
 )
 from central.scheduler.preemption.victim_gangs import MEMBER_UNITS, VictimGangs
+from central.scheduler.preemption.victim_units import VictimUnits
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -75,7 +68,7 @@ class _Area:
 
 
 class VictimSearch:
-    """The candidates are the pods on usable rows that may be evicted for the request."""
+    """The candidates are the pods on usable rows that may be evicted for the request; where quota is lacking, on all rows."""
 
     def __init__(
         self,
@@ -87,28 +80,18 @@ class VictimSearch:
     ) -> None:
         """usable: by row. slots: of the gangs that may be evicted, in the table of victims. leaving: all pods that are
         terminating, or will be in any case."""
-        self._context, self._request, self._now = context, preemption.placement, preemption.now
+        self._context, self._request = context, preemption.placement
         self._extra_check = preemption.extra_check
-        self._forced = preemption.forced
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in self._request.groups:
             fits[snapshot.view(spec).refresh().passed_rows()] = True
         self._usable = usable & fits
-        self._gangs = VictimGangs(context, preemption, slots, self._usable)
+        rows = np.ones_like(usable) if preemption.quota else self._usable
+        self._gangs = VictimGangs(context, preemption, slots, rows)
+        self.units = VictimUnits(context, preemption, self._gangs)
         pods = self._gangs.pods
-        row_of = snapshot.columns.row
-        leaving = [pod for pod in leaving if self._usable[row_of[pod.node]]]
-        budgets = context.budgets
-        self._covered = not preemption.ignore_budgets and budgets.cover_any(pods)
-        self._allowed = {
-            **(
-                disruption_budgets.disruptions_left(budgets, context.state.gangs.values())
-                if self._covered
-                else {}
-            ),
-            **self._gangs.surplus_by_task,
-        }
+        leaving = self._on_usable(leaving)
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
@@ -116,9 +99,15 @@ class VictimSearch:
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._fits_now = self._fits_without(self._terminating)
 
-    @property
-    def has_candidates(self) -> bool:
-        return self._candidates > 0
+    def _on_usable(self, pods: Sequence[Pod]) -> list[Pod]:
+        row_of = self._snapshot.columns.row
+        return [pod for pod in pods if self._usable[row_of[pod.node]]]
+
+    def may_free_quota(self) -> bool:
+        """Whether there are candidates, and all of them together free what quota lacks."""
+        return self._candidates > 0 and (
+            not self.units.lacking or self.units.free_quota(self.units.for_quota)
+        )
 
     def _fits_without(self, gone: Ints) -> dict[PodSpec, Ints]:
         """By pod class: how many fit on each row without these pods (indices)."""
@@ -185,7 +174,7 @@ class VictimSearch:
         """None: no choice was found."""
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
-        return None if choice.units is None else self._pods_of(choice.units)
+        return None if choice.units is None else self.units.pods_of(choice.units)
 
     def _chosen_on(self, rows: Ints) -> Iterator[_Chosen]:
         ((spec, count),) = self._request.groups
@@ -195,23 +184,26 @@ class VictimSearch:
             for problem in self._islands(near, count):
                 yield from self._choice(problem)
             return
-        area, missing = self._area(near), count - int(self._fits_now[spec][rows].sum())
-        if missing <= 0:
+        missing = count - int(self._fits_now[spec][rows].sum())
+        area = self._area(near if missing > 0 else near[:0])
+        if missing <= 0 and not self.units.lacking:
             yield _Chosen(units=[])  # terminating pods free enough
         elif (gangs := self._sorted_gangs(area, missing)) is not None:
             yield _Chosen(gangs, self._gangs.harm_of_all(gangs))
         else:
-            yield from self._choice(self._problem(area, missing))
+            yield from self._choice(self._problem(area, max(missing, 0)))
 
     def _choice(self, problem: LeastHarmProblem) -> Iterator[_Chosen]:
         """Yields no choice where terminating pods free enough, or where no set of the units does."""
-        if problem.missing > 0:
+        if problem.missing > 0 or problem.lacking:
             units = least_harm.choose_victims(problem)
             if units is not None or problem.allowed:
                 yield _Chosen(units=units, problem=problem)
 
     def _near(self, rows: Ints) -> Ints:
         """The candidates on these rows, in order."""
+        if self.units.lacking:
+            rows = rows[self._usable[rows]]
         if len(rows) == len(self._usable):
             return np.arange(self._candidates)
         ordered, start = self._by_row
@@ -249,7 +241,7 @@ class VictimSearch:
         """The gangs to evict, where each is on one row and goes whole, and sorting finds the best ones; else None."""
         gangs, near = self._gangs, area.near
         number = gangs.gang_of[near]
-        if self._allowed or gangs.surplus[number].any():
+        if self.units.allowed or self.units.lacking or gangs.surplus[number].any():
             return None
         may_go = ~gangs.backed_off[number]
         near, number = near[may_go], number[may_go]
@@ -285,13 +277,14 @@ class VictimSearch:
                     freed = int(self._releasable.masks[index]) & island
                     inside.frees[index, column] = freed.bit_count()
                 problem = self._problem(inside, count)
-                problem.missing -= sum(map(problem.capacity, problem.free.values()))
+                fit = sum(problem.capacity(*each) for each in problem.free.items() if each[0] >= 0)
+                problem.missing = max(0, count - fit)
                 yield problem
 
     def _problem(self, area: _Area, missing: int) -> LeastHarmProblem:
         gangs, near = self._gangs, area.near
         rows, numbers = self._releasable.rows[near].tolist(), gangs.gang_of[near].tolist()
-        amounts, units = map(tuple, area.frees[near].tolist()), self._units(near.tolist())
+        amounts, units = map(tuple, area.frees[near].tolist()), self.units.of(near.tolist())
         wholes = {unit.gang: unit for unit in units if unit.whole}
         singles = {unit.pod: unit for unit in units if not unit.whole}
         for index, number, row, frees in zip(near.tolist(), numbers, rows, amounts, strict=True):
@@ -300,78 +293,16 @@ class VictimSearch:
                 whole.frees[row] = frees if have is None else tuple(map(int.__add__, have, frees))
             if (single := singles.get(index)) is not None:
                 single.frees[row] = frees
-        surplus = {number: int(gangs.surplus[number]) for number in dict.fromkeys(numbers)}
+        surplus = {unit.gang: int(gangs.surplus[unit.gang]) for unit in units}
         free = map(tuple, area.free.tolist())
-        by_row = dict(zip(area.rows.tolist(), free, strict=True))
+        by_row: dict[int, tuple[int, ...]] = dict(zip(area.rows.tolist(), free, strict=True))
+        lacking, allowed, meter = self.units.lacking, self.units.allowed, self._snapshot.meter
+        if lacking:
+            by_row[QUOTA] = (0,) * len(lacking)
         request: tuple[int, ...] = tuple(area.request.tolist())
-        meter = self._snapshot.meter
-        problem = LeastHarmProblem(by_row, request, missing, units, surplus, self._allowed, meter)
-        return problem.without_useless()
-
-    def _units(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Units of these candidates: each gang as a whole, if it may be evicted, and its members above its minimum. What they
-        free is left out."""
-        gangs, units, known = self._gangs, list[EvictionUnit](), set[int]()
-        for index, number in zip(near, gangs.gang_of[near].tolist(), strict=True):
-            if number not in known:
-                known.add(number)
-                units += filter(None, [self._whole(number)])
-            if gangs.surplus[number] and self.may_evict([pod := gangs.pods[index]], alone=True):
-                rank, uses = pod.seen.order[0], self._uses([pod], alone=True)
-                alone = gangs.harm_alone[index]
-                units.append(EvictionUnit(number, False, alone, {}, index, rank, uses))
-        return units
-
-    def _whole(self, number: int) -> EvictionUnit | None:
-        members = self._gangs.members(number)
-        if self._gangs.kept_whole[number] or not self.may_evict(members):
-            return None
-        whole = self._gangs.whole_harm[number]
-        return EvictionUnit(number, True, whole, {}, uses=self._uses(members))
-
-    def whole_gangs(self) -> list[list[Pod]]:
-        """The members of each gang that may be evicted whole, least harm first."""
-        numbers = np.flatnonzero(~self._gangs.kept_whole).tolist()
-        ordered = sorted(numbers, key=self._gangs.whole_harm.__getitem__)
-        return [self._gangs.members(number) for number in ordered]
-
-    def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
-        """Whether all these pods may be evicted together. alone: without the rest of their
-        gangs."""
-        for pod in pods:
-            if pod.evict_backoff.not_before > self._now:
-                return False
-        if self._covered and self._context.budgets.never_evictable(pods):
-            return False
-        return not self._allowed or self._within_allowances(self._uses(pods, alone=alone))
-
-    def _within_allowances(self, uses: Mapping[least_harm.Allowance, int]) -> bool:
-        return all(count <= self._allowed[name] for name, count in uses.items())
-
-    def _uses(
-        self, pods: Sequence[Pod], *, alone: bool = False
-    ) -> Mapping[least_harm.Allowance, int]:
-        """What the evictions use of budgets and, if alone, of the surplus of tasks."""
-        if not self._allowed:
-            return {}
-        used = self._context.budgets.disruptions(pods) if self._covered else Counter()
-        for pod in pods if alone else ():
-            gang = self._context.state.gang_of(pod)
-            if (
-                gang is not None
-                and (task := surplus_members.task_key(gang.key, pod.seen.task)) in self._allowed
-            ):
-                used[task] += 1
-        return used
-
-    def _pods_of(self, units: Sequence[EvictionUnit]) -> list[Pod]:
-        pods: dict[str, Pod] = {}
-        for unit in units:
-            for pod in (
-                self._gangs.members(unit.gang) if unit.whole else [self._gangs.pods[unit.pod]]
-            ):
-                pods[pod.seen.uid] = pod
-        return list(pods.values())
+        return LeastHarmProblem(
+            by_row, request, missing, units, surplus, allowed, meter, lacking
+        ).without_useless()
 
     def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
         """For a gang of unlike pods, for which counts say too little."""
@@ -394,7 +325,7 @@ class VictimSearch:
     def _trials(self, domains: Sequence[Ints]) -> Iterator[Planned]:
         trials = MAX_TRIALS
         for rows in domains[:MAX_DOMAINS]:
-            units = self._units_in_order(self._near(rows).tolist())
+            units = self.units.in_order(self._near(rows).tolist())
             low, high = 0, len(units)
             if not self._fits_without_units(units):
                 continue
@@ -411,45 +342,16 @@ class VictimSearch:
                 trials -= 1
                 if trials > 0 and self._fits_without_units(without):
                     kept = without
-            plan = self.try_without(self._pods_of(kept))
+            plan = self.try_without(self.units.pods_of(kept))
             harm_of_kept = least_harm.total_harm(kept)
             if plan is not None:
                 yield harm_of_kept, plan
 
-    def _units_in_order(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Members above a minimum and whole gangs, in order of harm: at each priority the members come
-        first, and of equal members the one with the highest rank."""
-        units = self._units(near)
-        left = {unit.gang: int(self._gangs.surplus[unit.gang]) for unit in units}
-        wholes = sorted((unit for unit in units if unit.whole), key=attrgetter("gang"))
-        singles, used = list[EvictionUnit](), Counter[least_harm.Allowance]()
-        ranked = [unit for unit in units if not unit.whole]
-        for unit in sorted(ranked, key=lambda unit: (unit.harm, -unit.rank, unit.pod)):
-            more = used + Counter(unit.uses)
-            if left[unit.gang] and self._within_allowances(more):
-                left[unit.gang], used = left[unit.gang] - 1, more
-                singles.append(unit)
-        return self._affordable(sorted(singles + wholes, key=attrgetter("harm")))
-
-    def _affordable(self, units: list[EvictionUnit]) -> list[EvictionUnit]:
-        """The units, in this order, without those that overspend an allowance."""
-        if not self._allowed:
-            return units
-        kept: list[EvictionUnit] = []
-        gone: set[str] = set()
-        used: Counter[least_harm.Allowance] = Counter()
-        for unit in units:
-            fresh = [pod for pod in self._pods_of([unit]) if pod.seen.uid not in gone]
-            more = used + Counter(self._uses(fresh))
-            if self._within_allowances(more):
-                kept.append(unit)
-                gone |= {pod.seen.uid for pod in fresh}
-                used = more
-        return kept
-
     def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether a trial placement succeeds. A long attempt that goes on repeats none."""
-        victims, progress = self._pods_of(units), self._snapshot.meter.progress
+        """Whether quota suffices and a trial placement succeeds. A long attempt that goes on repeats none."""
+        if not self.units.free_quota(units):
+            return False
+        victims, progress = self.units.pods_of(units), self._snapshot.meter.progress
         if progress is None:
             return self.try_without(victims) is not None
         if self._state_read is None:
@@ -479,9 +381,9 @@ class VictimSearch:
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does
         not."""
-        going = ReleasablePods(
-            self._context.state, [*victims, *self._releasable.pods[self._candidates :]]
-        )
+        freed = self._on_usable(victims) if self.units.lacking else victims
+        leaving = self._releasable.pods[self._candidates :]
+        going = ReleasablePods(self._context.state, [*freed, *leaving])
         self._snapshot.meter.spend(len(going.pods))
         self._snapshot.meter.spend_rows(len(self._usable))
         with going.without(np.arange(len(going.pods))) as snapshot:
@@ -498,4 +400,4 @@ class VictimSearch:
         if not proven:
             return None
         exact = self._request.by_islands or self._mixed
-        return PreemptionPlan((*self._forced, *victims), taken if exact else taken.on_any_gpus())
+        return PreemptionPlan(tuple(victims), taken if exact else taken.on_any_gpus())

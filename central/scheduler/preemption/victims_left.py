@@ -5,7 +5,6 @@ Design: docs/design/reclaim.md
 
 from collections.abc import Callable, Mapping, Sequence
 
-from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import surplus_members
 from central.scheduler.queues.queue_claims import Loss
 from central.scheduler.queues.shortfall import Shortfall
@@ -23,7 +22,6 @@ class VictimsLeft:
         """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well."""
         self.may_give, self._suspended = may_give, suspended
         self.shortfalls = shortfalls
-        self.chosen: tuple[Pod, ...] = ()  # victims that are to go, as far as quota needs them
         self.skipped: set[GangKey] = set()
         self.spared: set[GangKey] = set()  # that may give surplus only
         self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from central.scheduler.preemption.harm import Harm
-from central.scheduler.preemption.least_harm import EvictionUnit, LeastHarmProblem
+from central.scheduler.preemption.least_harm import QUOTA, EvictionUnit, LeastHarmProblem
 from tests.central.scheduler.exact.model import Model, Sum, total
 
 BITS = (56, 72, 32)  # of gangs broken, work and pods at one priority
@@ -39,12 +39,16 @@ def _frees_enough(model: Model, problem: LeastHarmProblem, goes: list[Sum]) -> N
         for unit, one in zip(problem.units, goes, strict=True):
             for index, freed in enumerate(unit.frees.get(row, ())):
                 after[index] += one * freed
+        if row == QUOTA:
+            for amount, lack in zip(after, problem.lacking, strict=True):
+                model.at_most(lack, amount)
+            continue
         most = min(model.limits(a)[1] // ask for a, ask in zip(after, problem.request, strict=True))
         pods, is_used = model.integer(0, max(0, most)), model.binary()
         model.at_most(pods, is_used * max(0, most))
         for amount, ask in zip(after, problem.request, strict=True):
             model.at_most(pods * ask, amount, is_used)
-        added += pods - problem.capacity(free)
+        added += pods - problem.capacity(row, free)
     model.at_most(problem.missing, added)
 
 

@@ -8,6 +8,7 @@ import pytest
 from central.scheduler.preemption.exact_search import improve
 from central.scheduler.preemption.harm import Harm
 from central.scheduler.preemption.least_harm import (
+    QUOTA,
     EvictionUnit,
     LeastHarmProblem,
     choose_victims,
@@ -134,12 +135,28 @@ def test_the_exact_search_leaves_half_of_the_work_to_the_trial_placement() -> No
     assert problem.meter.used == 2_000
 
 
+def with_quota(dice: random.Random, problem: LeastHarmProblem) -> LeastHarmProblem:
+    """What some of the gangs free of the first resource, and whole gangs, count for a quota."""
+    units = list[EvictionUnit]()
+    for unit in problem.units:
+        amount = sum(amounts[0] for amounts in unit.frees.values())
+        quota = {QUOTA: (amount, int(unit.whole))} if unit.gang % 3 else {}
+        units.append(replace(unit, frees={**unit.frees, **quota}))
+    lacking = dice.randint(1, 5), dice.choice((0, 1))
+    missing = dice.choice((0, 1, problem.missing))
+    free = {**problem.free, QUOTA: (0, 0)}
+    return replace(problem, units=units, free=free, missing=missing, lacking=lacking)
+
+
+@pytest.mark.parametrize("lacking", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_does_less_harm(seed: int) -> None:
+def test_nothing_does_less_harm(seed: int, lacking: bool) -> None:
     dice = random.Random(seed)
     possible = 0
     for _ in range(120):
         problem = case(dice, dice.randint(1, 4))
+        if lacking:
+            problem = with_quota(dice, problem)
         best = least(problem)
         found = choose_victims(problem)
         assert (found is None) == (best is None)
@@ -150,7 +167,7 @@ def test_nothing_does_less_harm(seed: int) -> None:
         better, left = improve(problem, found, 10_000)
         assert left > 0
         assert better is not None
-        assert problem.added_pods(better) >= problem.missing
+        assert problem.is_solved_by(better)
         assert levels_of(total_harm(better)) == best
     assert possible > 30
 
@@ -170,7 +187,7 @@ def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) ->
         if better is not None:
             possible += 1
             assert _allowed(problem, tuple(better))
-            assert problem.added_pods(better) >= problem.missing
+            assert problem.is_solved_by(better)
             assert levels_of(total_harm(better)) == best
         else:
             generous = replace(problem, allowed=dict.fromkeys(problem.allowed, 99))
@@ -188,7 +205,7 @@ def test_nobody_goes_who_need_not(seed: int) -> None:
         assert found is None or _allowed(problem, tuple(found))
         for one in found or ():
             rest = [unit for unit in found or () if unit is not one]
-            assert problem.added_pods(rest) < problem.missing
+            assert not problem.is_solved_by(rest)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -202,8 +219,7 @@ def test_the_highest_priority_that_goes_is_as_low_as_can_be(seed: int) -> None:
         enough = [
             rank
             for rank in ranks
-            if problem.added_pods([u for u in problem.units if u.whole and u.harm[0] <= rank])
-            >= problem.missing
+            if problem.is_solved_by([u for u in problem.units if u.whole and u.harm[0] <= rank])
         ]
         assert (found is None) == (not enough)
         if found is not None:

@@ -211,35 +211,9 @@ def names(chosen: Leavers) -> list[str]:
     return [one.gang.name for one in chosen]
 
 
-# All of 10,000 drawn claims that have a better choice (seeds 4635, 7056, 7358), without what makes no difference. The search for
+# All of 10,000 drawn claims that have a better choice (seeds 7056, 7358), without what makes no difference. The search for
 # victims that keep all shares is bounded, and where it finds none, less urgent ones are not looked for.
 KNOWN = [
-    (
-        Claim(
-            (
-                Team("left"),
-                Team("right"),
-                Team("a", "left", guarantee=1),
-                Team("b", "left"),
-                Team("c", "right"),
-                Team("d", deserved=1),
-            ),
-            (4, 3, 4),
-            (
-                Gang("r0", "b", 3, (0,)),
-                Gang("r1", "c", 1, (0,), priority=5),
-                Gang("r2", "d", 1, (1,)),
-                Gang("r3", "c", 2, (1,), priority=5),
-                Gang("r4", "c", 2, (2,), priority=5),
-                Gang("r5", "c", 1, (2,), priority=5),
-                Gang("r6", "b", 1, (2,), priority=5),
-            ),
-            "d",
-            1,
-            3,
-        ),
-        MORE_URGENT,
-    ),
     (
         Claim(
             (
@@ -285,7 +259,7 @@ KNOWN = [
         MORE_URGENT,
     ),
 ]
-KNOWN_SEEDS = frozenset({4635, 7056, 7358})
+KNOWN_SEEDS = frozenset({7056, 7358})
 
 
 @pytest.mark.parametrize(("claim", "why"), KNOWN)
