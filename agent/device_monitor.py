@@ -14,7 +14,7 @@ from agent import cgroups, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, gpu_speed, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
-from agent.machine import capture, kernel, plausible, unanswered, xid_rules
+from agent.machine import capture, imex, kernel, plausible, unanswered, xid_rules
 from agent.machine.capture import CaptureError
 from agent.machine.facts import GpuFacts, HostFacts, Machine, NvmlFacts, SysfsFacts, Unusable
 from agent.machine.survey import survey
@@ -177,6 +177,8 @@ class DeviceMonitor:
             if gpu.denied
         }
         warnings.update(self._left_out)
+        if topology.imex_why:
+            warnings.add(f"NVLink ends at this machine: {topology.imex_why}")
         for sentence in sorted(warnings - self._warned):
             log.warning("%s", sentence)
         self._warned = warnings
@@ -280,7 +282,9 @@ class DeviceMonitor:
             self.driver_gone_at = time.monotonic()
 
     def _surveyed(self, machine: Machine) -> NodeTopology:
-        return survey(machine, functions=selector.functions(self._settings.rdma_devices))
+        s = self._settings
+        seen = survey(machine, functions=selector.functions(s.rdma_devices))
+        return imex.checked(seen, s.imex_channel, s.dev_root)
 
     def usage(self) -> tuple[Usage, ...]:
         """Usage of the GPUs, at most USAGE_S old; empty if the driver does not report it."""

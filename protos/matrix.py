@@ -62,6 +62,8 @@ def table(
         parts.append("\n".join(["GPUs below one PCIe switch:", "", *switches, ""]))
     if topology.pcie_source:
         parts.append(f"PCIe paths are from {topology.pcie_source}")
+    if topology.imex_why:
+        parts.append(f"NVLink ends at this machine: {topology.imex_why}")
     if mig := [*_slices(topology, holders), *_modes(topology)]:
         parts.append("\n".join(["MIG:", "", *mig, ""]))
     if shared := list(_shared(topology)):

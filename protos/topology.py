@@ -113,6 +113,7 @@ class NodeTopology:
     # GPUs below one PCIe root port, whose traffic to each other passes switches only. A GPU without
     # a switch is alone; one that is in none of them is not known to be below any.
     pcie_switches: tuple[tuple[int, ...], ...] = ()
+    imex_why: str = ""  # why its GPUs have no clique although their fabric has other machines
 
     def shape(self) -> "Shape":
         """The same object for all machines of equal shape."""

@@ -24,6 +24,7 @@ def to_json(node: str, topology: NodeTopology) -> dict[str, object]:
         "driver_version": topology.driver_version,
         "cuda_version": topology.cuda_version,
         "pcie_source": topology.pcie_source or "/sys",
+        "imex_why": topology.imex_why,
         "bandwidth_gb_per_s": [list(row) for row in topology.bandwidth],
         "weak": [{"gpus": sorted({pair.a, pair.b}), "why": pair.why} for pair in topology.weak],
     }

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent.bounded_files import exists, number, text_or_empty
+from agent.machine import imex
 from agent.node import AgentNode
 from protos import slicing
 from protos.topology import Gpu, Hca, Slice
 
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 NEEDED = SHARED[:2]
-IMEX = "nvidia-caps-imex-channels"
 CAPABILITIES = "driver/nvidia/capabilities"
 MINORS = "driver/nvidia-caps/mig-minors"  # lists all possible capability files: path, minor number
 MINORS_BYTES = 1 << 20  # of that file: a line for each possible instance of each GPU
@@ -50,7 +50,7 @@ class DeviceFiles:
 
     def imex(self) -> tuple[int, tuple[str, ...]]:
         """The IMEX channel (-1: none) and its file. Raises ValueError (policy always)."""
-        name = f"{IMEX}/channel{self._channel}"
+        name = imex.channel_file(self._channel)
         there = self._channel >= 0 and exists(self._dev / name)
         if self._channel >= 0 and not there and self._policy == "always":
             raise ValueError(f"{name} is missing below {self._dev} (--pass-device-nodes=always)")

@@ -122,6 +122,7 @@ class Topology(_message.Message):
     CUDA_VERSION_FIELD_NUMBER: _builtins.int
     MEMLOCK_FIELD_NUMBER: _builtins.int
     PCIE_SWITCHES_FIELD_NUMBER: _builtins.int
+    IMEX_WHY_FIELD_NUMBER: _builtins.int
     driver_version: _builtins.str
     pcie_source: _builtins.str
     """the file that PCIe paths come from; empty: /sys"""
@@ -131,6 +132,8 @@ class Topology(_message.Message):
     """of the driver: 12.8; empty: unknown"""
     memlock: _builtins.int
     """bytes that containers may lock; -1: no limit, 0: unknown"""
+    imex_why: _builtins.str
+    """why NVLink ends at this machine; empty: it does not, or is not wanted beyond it"""
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]: ...
     @_builtins.property
@@ -172,10 +175,11 @@ class Topology(_message.Message):
         cuda_version: _builtins.str = ...,
         memlock: _builtins.int = ...,
         pcie_switches: _abc.Iterable[Global___Island] | None = ...,
+        imex_why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rdma_cgroup", b"rdma_cgroup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "cuda_version", b"cuda_version", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "pcie_switches", b"pcie_switches", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth", b"bandwidth", "cuda_version", b"cuda_version", "driver_version", b"driver_version", "gpus", b"gpus", "hcas", b"hcas", "imex_why", b"imex_why", "islands", b"islands", "links", b"links", "memlock", b"memlock", "numa_nodes", b"numa_nodes", "pcie_source", b"pcie_source", "pcie_switches", b"pcie_switches", "rdma_cgroup", b"rdma_cgroup", "rdma_exclusive", b"rdma_exclusive", "weak", b"weak"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,7 +446,7 @@ Global___PairRow: _TypeAlias = PairRow  # noqa: Y015
 
 @_typing.final
 class Weak(_message.Message):
-    """Two GPUs whose connection is degraded."""
+    """Two GPUs whose connection is degraded, or, if a = b, one GPU that is slow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -127,6 +127,7 @@ EXPECTED: dict[str, dict[str, float]] = {
     "lockstep_gpu_slow": {f"{ZERO} class=thermal": 1},
     "lockstep_gpu_memory_bytes": {ZERO: 80, ONE: 80, TWO: 24, THREE: 40},
     "lockstep_gpu_held_back": {ONE: 1},
+    "lockstep_imex_missing": {"": 0},
     "lockstep_gpu_memory_used_bytes": {ZERO: 11, TWO: 12},
     "lockstep_gpu_utilization_ratio": {ZERO: 0.5},
     "lockstep_gpu_temperature_celsius": {ZERO: 40},

@@ -29,6 +29,7 @@ def _machine(file: Path) -> str:
         "bandwidth_gb_per_s",
         "weak",
         "pcie_source",
+        "imex_why",
     ):
         del shown[unused]
     hcas = shown["hcas"]

@@ -26,6 +26,7 @@ _SENTENCES = {
     "driver_version",
     "cuda_version",
     "pcie_source",
+    "imex_why",
 }
 
 

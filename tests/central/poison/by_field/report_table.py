@@ -57,6 +57,7 @@ FIELDS = {
     "Topology.bandwidth": SIDES,
     "Topology.weak": Count(16),
     "Topology.pcie_source": SENTENCE,
+    "Topology.imex_why": SENTENCE,
     "Topology.rdma_exclusive": FLAG,
     "Topology.cuda_version": SENTENCE,
     "Topology.memlock": Numbers(-1, INT64),
