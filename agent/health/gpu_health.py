@@ -305,7 +305,7 @@ def _as_seen(gpu: Gpu, seen: Gpu | None, unknown: list[Gpu]) -> Gpu:
         )
     # NVML may report neither uuid nor address of a lost GPU: then its index identifies it.
     for other in unknown:
-        if other.pci == gpu.pci or (not other.pci and other.index == gpu.index):
+        if other.pci == gpu.pci if other.pci else other.index == gpu.index:
             return replace(gpu, healthy=False, why=other.why)
     return replace(gpu, healthy=False, why=ABSENT)
 

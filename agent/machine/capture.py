@@ -184,7 +184,7 @@ def _check(file: _File) -> None:
             raise _Bad(f"{where}.uuid", f"{gpu.uuid} is used twice")
         uuids.add(gpu.uuid)
         _check_slices(gpu, where, uuids)
-        if not gpu.fault or gpu.pci:
+        if gpu.pci:
             _address(gpu.pci, f"{where}.pci")
         for name in ("p2p_nvlink", "ancestors"):
             if len(getattr(gpu, name)) not in (0, len(file.gpus)):

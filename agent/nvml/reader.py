@@ -91,7 +91,7 @@ def _with_answers(gpu: GpuFacts, answers: Answers) -> GpuFacts:
 
 
 def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
-    info = pynvml.nvmlDeviceGetPciInfo(handle)
+    info = query(pynvml.nvmlDeviceGetPciInfo, handle)  # Jetson has no PCI addresses
     capability = query(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
     mig, mig_change = mig_devices.mode(handle)
     memory = query(pynvml.nvmlDeviceGetMemoryInfo, handle)
@@ -100,7 +100,7 @@ def _healthy_gpu(index: int, handle: Any, handles: list[Any]) -> GpuFacts:
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         model=query(pynvml.nvmlDeviceGetName, handle) or "",
         pci=_address(info),
-        device_id=info.pciDeviceId,
+        device_id=info.pciDeviceId if info else 0,
         minor=_or(query(pynvml.nvmlDeviceGetMinorNumber, handle), -1),
         serial=query(pynvml.nvmlDeviceGetSerial, handle) or "",
         module_id=_or(query(pynvml.nvmlDeviceGetModuleId, handle), -1),

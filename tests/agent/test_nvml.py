@@ -9,7 +9,9 @@ import pytest
 
 from agent.machine import capture
 from agent.machine.facts import GpuFacts, Machine, NvmlFacts
+from tests.agent.nvml_box import nvml_box
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
+from tests.fakes.nodebox import gpus, pod
 from tests.fakes.nvml import build
 
 OLD_DRIVER = (
@@ -51,6 +53,17 @@ def test_queries_that_an_old_driver_lacks_have_defaults(tmp_path: Path) -> None:
         assert gpu.clock_events == 0x40
 
 
+def test_gpus_without_pci_addresses_are_allocated_and_keep_their_health(tmp_path: Path) -> None:
+    """Jetson, and other machines whose GPU is no PCI device."""
+    bare = library(tmp_path / "bare", hide=("nvmlDeviceGetPciInfo_v3",))
+    with nvml_box(bare) as box:
+        assert [line for line in box.hardware.seen("topology").splitlines() if "GPU7" in line]
+        with box.running():
+            box.control.set("lost", 6, build.GPU_IS_LOST)
+            box.assert_healthy(7)
+            assert sorted(gpus(box.kubelet.add_pod(pod("a", 7)))) == [0, 1, 2, 3, 4, 5, 7]
+
+
 def test_queries_that_a_gpu_does_not_support_have_defaults(
     nvml_folder: Path, tmp_path: Path
 ) -> None:
@@ -64,10 +77,10 @@ def test_queries_that_a_gpu_does_not_support_have_defaults(
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_place(nvml_folder: Path, tmp_path: Path) -> None:
     machine = named("dgx-a100-8")
-    gpus = list(machine.nvml.gpus)
-    gpus[2] = replace(gpus[2], fault="GPU is lost")
+    listed = list(machine.nvml.gpus)
+    listed[2] = replace(listed[2], fault="GPU is lost")
     told = read(
-        nvml_folder, replace(machine, nvml=replace(machine.nvml, gpus=tuple(gpus))), tmp_path
+        nvml_folder, replace(machine, nvml=replace(machine.nvml, gpus=tuple(listed))), tmp_path
     )
     assert [gpu.index for gpu in told.gpus] == list(range(8))
     assert told.gpus[2] == GpuFacts(2, fault="NVML can't reach it: GPU is lost")

@@ -27,6 +27,7 @@ MEMORY, MIG_MODE = "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigMode"
 SYMBOLS = {  # of queries with other names
     "ecc": "nvmlDeviceGetTotalEccErrors",
     "recovery": "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
     "nvmlDeviceGetNvLinkRemotePciInfo": "nvmlDeviceGetNvLinkRemotePciInfo_v2",
 }
 
