@@ -4,7 +4,7 @@ A known token is answered at once, and reviewed again once a minute in a lane th
 API server cannot be asked, it stays known for ten minutes. Unknown tokens are bounded per peer and in all, and a
 rejected one is remembered for a while: a flood of them delays no known caller and asks the API server little. Behind a
 proxy all users are one peer, so tokens of users are bounded by the account that they name, too: the bad tokens of one
-account leave the others their part.
+account leave the others their part. Accounts of which a token was accepted have a part apart from invented names.
 
     tokens = TokenCache(reviewer)
     answer = await tokens.identify(token, "agent", peer, vouched=False)     # in one event loop
@@ -76,16 +76,23 @@ class _Lane:
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix=f"review-{name}")
         self.waiting = 0
         self._rates = PeerRates(limits.per_peer, limits.in_all)
+        self._rates_of_accepted = PeerRates(limits.per_peer, limits.in_all)
         self._accounts = limits.per_account and PeerRates(limits.per_account, UNBOUNDED)
+        self._accepted: dict[str, None] = {}  # accounts, the one accepted longest ago first
 
     def take(self, token: str, peer: str, now: float) -> bool:
         """Returns whether the token may be reviewed now. Tokens that name no account share the part of one."""
-        if self._accounts:
-            claims = token_claims.claims(token)
-            account = f"{claims.issuer} {claims.subject}" if claims else ""
-            if not self._accounts.take(f"{peer} {account[:ACCOUNT_MOST]}", now):
-                return False
-        return self._rates.take(peer, now)
+        account = _account(token)
+        if self._accounts and not self._accounts.take(f"{peer} {account}", now):
+            return False
+        known = account in self._accepted
+        return (self._rates_of_accepted if known else self._rates).take(peer, now)
+
+    def accept(self, token: str) -> None:
+        if self._accounts and (account := _account(token)):
+            self._accepted.pop(account, None)
+            _make_place(self._accepted, KNOWN_MOST)
+            self._accepted[account] = None
 
 
 class TokenCache:
@@ -173,6 +180,7 @@ class TokenCache:
             _make_place(tokens, KNOWN_MOST)
             tokens[key] = _Known(answer, now, now + self._times.review_again)
             self._rejected.pop(key, None)
+            self._lanes[key[0]].accept(token)
         elif not answer.transient:
             tokens.pop(key, None)
             self._rejected.pop(key, None)
@@ -181,6 +189,12 @@ class TokenCache:
         elif (known := tokens.get(key)) is not None:
             known.renewing, known.next_review = False, now + self._times.retry
         return answer
+
+
+def _account(token: str) -> str:
+    """Returns the account that the token names, which nothing has verified; empty if it names none."""
+    claims = token_claims.claims(token)
+    return f"{claims.issuer} {claims.subject}"[:ACCOUNT_MOST] if claims else ""
 
 
 def _make_place(entries: dict[Any, Any], most: int) -> None:

@@ -212,6 +212,28 @@ def test_bad_tokens_of_one_account_leave_others_behind_a_proxy_their_part(
     ran(story())
 
 
+def test_invented_accounts_leave_those_that_were_accepted_their_part() -> None:
+    class Knows(Reviewer):
+        def review(self, token: str, role: Role) -> Identity | AuthFailure:
+            good = token in {jwt(sub="jane", n=n) for n in range(50)}
+            return AGENT if good else super().review(token, role)
+
+    tokens = TokenCache(Knows())
+
+    async def story() -> None:
+        assert await tokens.identify(jwt(sub="jane", n=0), "user", "proxy") == AGENT
+        flood = (tokens.identify(jwt(sub=f"m{n}"), "user", "proxy") for n in range(1_000))
+        assert BUSY in await asyncio.gather(*flood)
+        assert await tokens.identify(jwt(sub="bob"), "user", "proxy") == BUSY
+        assert await tokens.identify(jwt(sub="jane", n=1), "user", "proxy") == AGENT
+        answers = [
+            await tokens.identify(jwt(sub="jane", n=n), "user", "proxy") for n in range(2, 50)
+        ]
+        assert BUSY in answers, "and its part is bounded, too"
+
+    ran(story())
+
+
 def test_an_agent_whose_token_rotates_waits_behind_no_flood() -> None:
     reviewer = Reviewer()
     tokens = cache(reviewer, lane=LaneLimits(1, 100, Rate(0.001, 5), Rate(0.001, 5)))
