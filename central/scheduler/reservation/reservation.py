@@ -277,15 +277,15 @@ def is_counted(request: PlacementRequest) -> bool:
     )
 
 
-_STEPS_MIN = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60, 90)
+_STEPS_MIN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 90)
 
 
 def rough_duration(seconds: float) -> str:
-    """A duration that is rounded coarsely, so that a reason does not change with every cycle."""
+    """A duration that is rounded to the nearest step, so that a reason does not change with every cycle."""
     minutes = seconds / 60
     if minutes <= 0.75:
         return "less than a minute"
     if minutes <= 90:
-        return f"about {next(step for step in _STEPS_MIN if minutes <= step)} min"
+        return f"about {min(_STEPS_MIN, key=lambda step: abs(step - minutes))} min"
     hours = minutes / 60
     return f"about {round(hours)} h" if hours < 48 else f"about {round(hours / 24)} days"

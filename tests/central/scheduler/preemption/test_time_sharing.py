@@ -41,7 +41,7 @@ def test_a_gang_that_becomes_late_takes_the_place_of_one_that_has_had_its_quantu
     there.step(0.0, *trains("long", 8, 10))
     there.step(60.0, *trains("short", 8, 1, 60.0))
     assert (
-        "not behind its fair share; others may be suspended for it in about 45 min"
+        "not behind its fair share; others may be suspended for it in about 40 min"
         in there.told["short"]
     )
     assert "reserved" not in there.told["short"], "its turn comes"

@@ -281,10 +281,11 @@ def test_who_lied_is_not_believed_a_second_time() -> None:
 @pytest.mark.parametrize(
     ("minutes", "text"),
     [
-        *((0.75, "less than a minute"), (0.76, "about 1 min"), (1.1, "about 2 min")),
+        *((0.75, "less than a minute"), (0.76, "about 1 min"), (1.1, "about 1 min")),
+        *((6.1, "about 6 min"), (7.2, "about 8 min"), (33, "about 30 min"), (46, "about 50 min")),
         *((90, "about 90 min"), (90.1, "about 2 h"), (47 * 60, "about 47 h")),
         *((48 * 60, "about 2 days"), (72 * 60, "about 3 days")),
     ],
 )
-def test_durations_are_rounded_up_to_a_step(minutes: float, text: str) -> None:
+def test_durations_are_rounded_to_the_nearest_step(minutes: float, text: str) -> None:
     assert rough_duration(60 * minutes) == text
