@@ -234,6 +234,7 @@ class JobStatus:
     retries: int = 0  # restarts of the whole job
     # how often a pod was recreated alone, by pod name; a pod that carries a lower number is outdated
     restarts: tuple[tuple[str, int], ...] = ()
+    completed: frozenset[tuple[str, int]] = frozenset()  # task and index of pods that succeeded
     counts: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pods by task and phase
     terminating: int = 0  # pods
     resources: tuple[tuple[str, str], ...] = ()  # controlledResources

@@ -54,7 +54,8 @@ class BindingReservations:
 
         1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
            priority.
-        2. A gang with victims may use the plan of another gang, unless that one is more urgent in the same queue. Else
+        2. A started gang that is below its minimum may use the plan of another gang, unless that one is more urgent in the
+           same queue: the plan waits for pods that make no progress. A gang with victims may use the plan of another gang, unless that one is more urgent in the same queue. Else
            both would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
@@ -74,7 +75,8 @@ class BindingReservations:
         if isinstance(held.gang, OtherPod):  # in no queue
             return gang.priority <= held.gang.priority
         own = self._reservations.get(gang.key)
-        if own is not None and own.by_eviction and not held.by_eviction and _gives_way(held, own):
+        has_victims = own is not None and own.by_eviction
+        if (has_victims or gang.is_broken) and not held.by_eviction and _gives_way(held, gang):
             return False
         if held.by_eviction and held.queue != gang.queue:
             return True
@@ -105,5 +107,5 @@ class BindingReservations:
         )
 
 
-def _gives_way(held: Reservation, own: Reservation) -> bool:
-    return held.queue != own.queue or held.gang.priority <= own.gang.priority
+def _gives_way(held: Reservation, gang: Gang) -> bool:
+    return held.queue != gang.queue or held.gang.priority <= gang.priority

@@ -17,7 +17,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
-from central.scheduler import containment
+from central.scheduler import containment, partial_gangs
 from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.pass_claims import PassClaims
 from central.scheduler.pass_reservations import PassMemory, PassReservations
@@ -146,6 +146,8 @@ class ReservedCapacity:
             return []
         if (evictions := self._claims.preempt(gang, request)) is not None:
             return evictions
+        if (evictions := self._move_whole(gang, request)) is not None:
+            return evictions
         if own is not None and own.by_eviction:  # the victims have gone, and it still does not fit
             self._held.drop(key)
             own = None
@@ -164,6 +166,24 @@ class ReservedCapacity:
             own.planned_at = self._now
             self._reserve(gang, request, instead=own, better=True)
         return []
+
+    def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
+        """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None: it
+        stays."""
+        if not gang.is_broken or not (request.required or request.subgroups):
+            return None
+        policy = self._scheduler.policy.placement
+        with containment.ContainedSearch(self._state.snapshot):
+            found = partial_gangs.move_whole(self._state, gang, policy, self._now)
+        if found is None:
+            return None
+        if gang.key in self._reservations:
+            self._held.drop(gang.key)
+        held, evictions = found
+        held.refresh(self._state, self._now)
+        self._reservations[gang.key] = held
+        self._held.pods_changed()
+        return evictions
 
     def on_growth_refused(self, gang: Gang, request: PlacementRequest) -> list[Evict]:
         """Preempts for one more member of a gang that has its minimum, if it may. Nothing is reserved or moved for

@@ -195,6 +195,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     counts, pending = gang.counts, scheduler.state.pending
     pending.touch(gang)
     placed = len(counts.placed)
+    gang.settle_completed()
     missing = gang.missing()
     if not missing and placed - counts.assumed >= gang.minimum:
         gang.started = True
@@ -210,10 +211,10 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     partial = False
     if placed:
         pending.lowest_priority = min(pending.lowest_priority, gang.priority)
-        short = not gang.started and missing > 0
-        partial = short and any(pod.alive for pod in counts.placed)
+        partial = missing > 0 and any(pod.alive for pod in counts.placed)
     if not partial:
         gang.attempt.partial_since = None
+    partial = partial and not gang.started
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
     if gang.account is not None and counts.unplaced:
         gang.attempt.need = order.need(scheduler.queues, gang)

@@ -38,6 +38,8 @@ def decide(
         job.detect_missed_losses()
     _expire_calls(job, now)
     counts = _tally(job)
+    if counts.succeeded:
+        job.record_completed()
     status = _next_status(job, gang, counts, now)
     if _is_transition(job.status, status):
         return _write_transition(job, status, counts, now)

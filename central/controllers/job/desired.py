@@ -75,6 +75,8 @@ def _reconcile_active(
     there, free = job.names(), {task.name for task in tasks}
     left = limits.CREATES - sum(place[0] == "Pod" for _, place in job.in_flight)
     for name, (task, index) in job.desired_pods.items():
+        if (task.name, index) in job.status.completed:
+            continue
         if name not in there and task.name in free:
             if left <= 0:  # the answers continue, unless one is lost
                 job.requeue(now + 1.0)
@@ -150,4 +152,5 @@ def _delete_pods(job: Job, who: Iterable[PodSeen], why: str, now: float) -> Iter
 
 def startable_tasks(job: Job, counts: PodTally) -> tuple[TaskSpec, ...]:
     there = {pod.part.task for pod in job.pods.values() if pod.part is not None}
+    there |= {task for task, _ in job.status.completed}
     return job_podgroup.startable_tasks(job.spec, counts, there)

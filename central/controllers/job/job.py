@@ -1,6 +1,6 @@
 """One Job as the controller knows it: the observed objects, the calls in flight and their outcomes."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from central.controllers.job.state_machine import ACTIVE
@@ -211,21 +211,37 @@ class Job:
         self.pods.pop(pod.uid, None)
         if pod.phase != "Succeeded":
             self._lose(pod, now, by_scheduler)
+        elif self._is_current(pod):
+            self._complete({_place(pod)})
         self.deletions.pop(pod.uid, None)
 
     def _lose(self, pod: PodSeen, now: float, by_scheduler: bool) -> None:
         """Records the loss, unless the controller itself deleted the pod."""
-        part = pod.part
-        if (
-            self.status.phase in ACTIVE
-            and part is not None
-            and pod.uid not in self.deletions
-            and part.version == self.status.version
-            and part.turn == self.turn(pod.name)
-        ):
+        if self.status.phase in ACTIVE and self._is_current(pod):
             self.lost.setdefault(pod.name, now)
             self.lost_from[pod.name] = pod.node
             (self.by_scheduler.add if by_scheduler else self.by_scheduler.discard)(pod.name)
+
+    def _is_current(self, pod: PodSeen) -> bool:
+        """Returns whether the pod is of this version and turn, and the controller does not delete it."""
+        part = pod.part
+        return (
+            part is not None
+            and pod.uid not in self.deletions
+            and part.version == self.status.version
+            and part.turn == self.turn(pod.name)
+        )
+
+    def record_completed(self) -> None:
+        """Keeps the pods that succeeded in the status, which outlives them: they are not created again."""
+        self._complete({_place(pod) for pod in self.current().values() if pod.phase == "Succeeded"})
+
+    def _complete(self, places: set[tuple[str, int]]) -> None:
+        if places <= self.status.completed:
+            return
+        self.status = replace(self.status, completed=self.status.completed | places)
+        if self.writing is not None and self.writing.version == self.status.version:
+            self.writing = replace(self.writing, completed=self.writing.completed | places)
 
     def detect_missed_losses(self) -> None:
         """Compares the status with the pods that exist, after a start of the scheduler."""
@@ -240,6 +256,10 @@ class Job:
             names = [pod_name(self.spec, task, index) for index in task.indices]
             known = sum(n for _, n in dict(self.status.counts).get(task.name, ()))
             excused = sum(name in recreated and name not in there for name in names)
+            excused += sum(
+                place[0] == task.name and pod_name(self.spec, task, place[1]) not in there
+                for place in self.status.completed
+            )
             left = sum(name in there for name in names)
             if min(known, task.replicas) > left + excused:
                 self.lost_by_task[task.name] = self.status.since
@@ -381,6 +401,11 @@ class Job:
         for (kind, name), refusal in sorted(self.refused.items()):
             return f"{kind} {name}: {refusal.why}"
         return ""
+
+
+def _place(pod: PodSeen) -> tuple[str, int]:
+    assert pod.part is not None
+    return pod.part.task, pod.part.index
 
 
 _DECIDED = [each.name for each in fields(Job) if each.metadata != NOT_STORED]

@@ -48,6 +48,13 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
         found["elastic"] = {spec.elastic.task: _size(spec.elastic, status, status.members)}
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
+    completed: dict[str, list[int]] = {}
+    for name, index in status.completed:
+        completed.setdefault(name, []).append(index)
+    if completed:
+        found["completedIndexes"] = {
+            name: member_numbers.to_text(indices) for name, indices in sorted(completed.items())
+        }
     if status.command:
         found["lastCommand"] = status.command
     if resources := controlled_resources(spec):

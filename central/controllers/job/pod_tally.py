@@ -42,9 +42,23 @@ class PodTally:
     @classmethod
     def of(cls, spec: JobSpec, status: JobStatus, pods: Iterable[PodSeen]) -> "PodTally":
         counts = cls(tasks={task.name: TaskTally() for task in spec.tasks})
+        gone = set(status.completed)
         for pod in pods:
             counts._add(pod, status.version)
+            if gone and pod.part is not None:
+                gone.discard((pod.part.task, pod.part.index))
+        for name, index in gone:
+            task = spec.task(name)
+            if task is not None and index in task.indices:
+                counts._succeed(counts.task(name))
         return counts
+
+    def _succeed(self, task: TaskTally) -> None:
+        """Counts a pod that succeeded and was collected."""
+        self.succeeded += 1
+        task.phases["Succeeded"] = task.phases.get("Succeeded", 0) + 1
+        task.succeeded += 1
+        task.ready += 1
 
     def _add(self, pod: PodSeen, version: int) -> None:
         part = pod.part

@@ -222,7 +222,10 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
     elif phase in ACTIVE and not job.admitted and job.pending_reason:
         word = (phases.PENDING, job.pending_reason)
     if phase == RESTARTING and not gang.counts.placed:
-        gang.started = False  # the whole gang must start together again
+        gang.started, gang.published.completed = (
+            False,
+            0,
+        )  # the whole gang must start together again
     is_whole = not gang.missing() and not gang.counts.unplaced  # the Job's Event says that it runs
     over = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
     gang.published.suppress_event, gang.published.of_job = over or is_whole, True

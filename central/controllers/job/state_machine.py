@@ -25,6 +25,7 @@ from central.model.jobspec import (
     TERMINATING,
     JobSpec,
     JobStatus,
+    pod_name,
 )
 
 ACTIVE = (PENDING, RUNNING)  # pods are reconciled and policies apply
@@ -84,6 +85,7 @@ def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: 
         retries=retries,
         version=version,
         restarts=(),
+        completed=status.completed if last else frozenset(),
     )
 
 
@@ -98,7 +100,15 @@ def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> 
         why = f"{cause.message}; {name} was recreated {most - 1} times (spec.maxRetry {spec.max_retry})"
         return enter_phase(status, FAILED, now, cause.reason, why)
     return replace(
-        status, restarts=tuple(sorted(restarts.items())), reason=cause.reason, message=cause.message
+        status,
+        restarts=tuple(sorted(restarts.items())),
+        completed=frozenset(
+            (name, index)
+            for name, index in status.completed
+            if (task := spec.task(name)) and pod_name(spec, task, index) not in cause.pods
+        ),
+        reason=cause.reason,
+        message=cause.message,
     )
 
 

@@ -27,7 +27,7 @@ from central.kube.decode.fields import (
 )
 from central.kube.decode.job_tasks import network_topology
 from central.kube.decode.quantities import lenient_time, parse_time
-from central.model import limits, member_files
+from central.model import limits, member_files, member_numbers
 from central.model.facts import JobSeen
 from central.model.jobspec import JobMember, JobSpec, JobStatus, VolumeSpec
 from central.model.json_types import Json
@@ -195,6 +195,7 @@ def _status(raw: Json) -> JobStatus:
         version=whole(raw.get("version")),
         retries=whole(raw.get("retryCount")),
         restarts=_numbers(raw, "podRestarts", limits.REPLICAS),
+        completed=_completed(raw),
         counts=tuple(
             (task, _numbers(counts, "phase", limits.TASKS))
             for task, counts in sorted(
@@ -213,6 +214,19 @@ def _status(raw: Json) -> JobStatus:
         resized=written.reason,
         leave_by=written.leave_by,
     )
+
+
+def _completed(raw: Json) -> frozenset[tuple[str, int]]:
+    """Returns the pods that the status lists; none where it cannot be read."""
+    found = map_field(raw, "completedIndexes", "status", limits.TASKS)
+    try:
+        return frozenset(
+            (task, index)
+            for task, text in found.items()
+            for index in member_numbers.from_text(str(text))
+        )
+    except ValueError:
+        return frozenset()
 
 
 # Reasons for which the kubelet has not started a container and will try again. The first two alternate.

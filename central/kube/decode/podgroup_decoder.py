@@ -22,11 +22,12 @@ from central.kube.decode.fields import (
     text_field,
     too_long,
 )
-from central.kube.decode.quantities import parse_time
+from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
 from central.kube.decode.subgroup_layers import with_layers
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
 from central.model import limits, past_turns
 from central.model.facts import Amounts, GangSeen, Roles, SubGroups
+from central.model.facts.gang_facts import MOVE_AFTER_S
 from central.model.json_types import Json
 from protos import names
 
@@ -65,6 +66,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     queue = errors.read("", text_field, spec, "queue", limits.NAME)
     priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
     resources = errors.read((), _min_resources, spec)
+    move_after_s = errors.read(MOVE_AFTER_S, _move_after, annotations)
     preemptable = pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors)
     return replace(
         seen,
@@ -74,9 +76,11 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         created=parse_time(meta.get("creationTimestamp")),
         error=errors.message,
         phase=text_field(status, "phase"),
+        succeeded=number if type(number := status.get("succeeded")) is int else 0,
         priority_class=priority,
         min_resources=resources,
         reason=_last_message(conditions),
+        move_after_s=move_after_s,
         past_turns=past_turns.read(conditions),
         subgroups=subgroups,
         roles=roles,
@@ -114,6 +118,15 @@ def _count(field: str, value: Any) -> int:
     if type(value) is not int or not 0 <= value <= limits.REPLICAS:
         raise FieldError(f"{field}: {value!r} is not a whole number from 0 to {limits.REPLICAS}")
     return value
+
+
+def _move_after(annotations: Json) -> float:
+    if (value := annotations.get(names.MOVE_AFTER)) is None:
+        return MOVE_AFTER_S
+    try:
+        return parse_duration(value)
+    except InvalidQuantity as error:
+        raise FieldError(f"annotation {names.MOVE_AFTER}: {error}") from None
 
 
 def _last_message(conditions: Sequence[Json]) -> str:

@@ -29,6 +29,7 @@ class SubGroups:
     layers: tuple[SubGroupLayer, ...] = ()  # around the groups, the widest first
 
 
+MOVE_AFTER_S = 300.0
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -70,6 +71,7 @@ class GangSeen:
     error: str = ""  # the invalid field and why; the gang stays pending with it
     phase: str = ""  # of its status, as it is in the API
     reason: str = ""
+    succeeded: int = 0  # of its status: members, also those whose pods were deleted
     priority_class: str = ""  # takes precedence over the pods' priorities
     subgroups: tuple[SubGroups, ...] = ()
     roles: Roles | None = None
@@ -82,6 +84,9 @@ class GangSeen:
     later: tuple[LaterRole, ...] = ()
     each_replica: bool = False  # declared, for the gangs name/0, name/1, ...: each replica is one
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
+    move_after_s: float = (
+        MOVE_AFTER_S  # how long it may run below its minimum before it moves whole
+    )
     past_turns: PastTurns | None = None  # as its status says; None: it shared no time
 
 

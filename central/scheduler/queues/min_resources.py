@@ -64,9 +64,15 @@ def declared(gang: Gang) -> Sums:
 
 
 def outstanding(gang: Gang) -> Sums:
-    """What of minResources the pods of a running gang have not taken yet."""
+    """What of minResources the pods of a running gang have not taken yet. Where some have completed and were deleted, all
+    that will come is there."""
     least = declared(gang)
-    if not least or gang.missing() or not any(pod.alive for pod in gang.counts.placed):
+    if (
+        not least
+        or gang.collected
+        or gang.missing()
+        or not any(pod.alive for pod in gang.counts.placed)
+    ):
         return {}
     taken = sums_of(gang.counts.placed)
     return {

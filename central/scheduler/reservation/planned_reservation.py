@@ -44,7 +44,7 @@ def plan_reservation(
     now = running.now
     if not fits_when_empty(state.snapshot, request, np.zeros(0, dtype=np.int64)):
         return None
-    releasable, ends = _by_end(state, request, running, excluded)
+    releasable, ends = _by_end(state, gang, request, running, excluded)
     found = _earliest(state, releasable, request)
     if found is None:
         return None
@@ -76,23 +76,23 @@ def _earliest(
     high, least = len(releasable.pods), max(releasable.min_released(request), 1)
     if least > high:
         return None
-    found = _fits_without(state, releasable, request, least)
+    found = fits_without(state, releasable, request, least)
     if found is None and least < high:
         state.snapshot.meter.spend_rows(high + len(state.snapshot.columns.names))
         least = releasable.first_by_counts(request, least)
         if least > high:
             return None
-        found = _fits_without(state, releasable, request, least)
+        found = fits_without(state, releasable, request, least)
     if found is not None or least == high:
         return (least, found) if found is not None else None
-    found = _fits_without(state, releasable, request, high)
+    found = fits_without(state, releasable, request, high)
     if found is None:
         return None
     low = least
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            earlier = _fits_without(state, releasable, request, middle)
+            earlier = fits_without(state, releasable, request, middle)
         except WorkLimitReached:
             break  # later than it could be, but true
         if earlier is None:
@@ -120,7 +120,7 @@ def _latest_released(
         middle = (low + high) // 2
         hidden = np.flatnonzero(released < times[middle])
         try:
-            other = _fits_without(state, releasable, request, count, hidden)
+            other = fits_without(state, releasable, request, count, hidden)
         except WorkLimitReached:
             break
         if other is None or _spans(state.snapshot, other.rows) > spans:
@@ -135,7 +135,7 @@ def _spans(snapshot: Snapshot, rows: Ints) -> list[int]:
     return [len(np.unique(of[rows])) for of in snapshot.columns.domains.of]
 
 
-def _fits_without(
+def fits_without(
     state: ClusterState,
     releasable: ReleasablePods,
     request: PlacementRequest,
@@ -177,9 +177,9 @@ def _hiding(snapshot: Snapshot, rows: Ints) -> Iterator[None]:
 
 
 def _by_end(
-    state: ClusterState, request: PlacementRequest, running: RunningPods, excluded: Ints
+    state: ClusterState, gang: Gang, request: PlacementRequest, running: RunningPods, excluded: Ints
 ) -> tuple[ReleasablePods, Floats]:
-    """The pods that are expected to end, by end. Pods of other schedulers count only with a run
+    """The pods that are expected to end, by end. Pods of other schedulers and of the gang itself count only with a run
     time.
 
     Unknown ends come last, in the order that serves the gang best: the domain that lacks least is
@@ -191,6 +191,10 @@ def _by_end(
     for view in views:
         useful[view.passed_rows()] = True
     pods, ends = running.on(useful, excluded)
+    if request.existing_rows:
+        own = np.array([pod.seen.gang_key == gang.key for pod in pods.pods], dtype=np.bool_)
+        chosen = np.flatnonzero(~own | np.isfinite(ends))
+        pods, ends = pods.only(chosen), ends[chosen]
     snapshot.meter.spend(len(ends))
     releasable = ReleasablePods(state, pods)
     used = np.bincount(

@@ -3,7 +3,7 @@
 from central.model.facts import GangGone
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gangs import UNKNOWN, Gang, GangKey
 
 
 def get_or_create(state: ClusterState, key: GangKey) -> Gang:
@@ -20,14 +20,20 @@ def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
         gang = get_or_create(state, key)
         gang.members[pod.seen.uid] = pod
         gang.invalidate_counts()
-        if first_sight and pod.seen.phase == "Running":
-            gang.started = True  # it ran before the scheduler started
+        if first_sight and pod.seen.phase == "Running" and not gang.started:
+            gang.started, gang.published.completed = (
+                True,
+                UNKNOWN,
+            )  # it ran before the scheduler started
 
 
 def leave(state: ClusterState, pod: Pod) -> None:
     gang = state.gang_of(pod)
     if gang is not None:
         gang.members.pop(pod.seen.uid, None)
+        gang.published.completed += pod.seen.phase == "Succeeded"
+        if not gang.members and pod.seen.phase == "Succeeded":
+            gang.published.completed = 0  # all have; pods that come now are another run
         gang.invalidate_counts()
         state.pending.changed(gang)
         _drop_if_empty(state, gang)

@@ -1,7 +1,9 @@
 """A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
@@ -15,6 +17,9 @@ from central.scheduler.state.gang_counts import GangCounts
 from central.scheduler.state.subgroups import SubgroupDivision
 
 GangKey = tuple[str, str, bool]  # PodSeen.gang_key
+
+
+UNKNOWN = -(2**30)
 
 
 class Account(NamedTuple):
@@ -67,6 +72,8 @@ class Published:
     override: tuple[str, str] | None = None  # phase and reason, set by a controller
     suppress_event: bool = False  # an Event of its Job has the same content
     of_job: bool = False
+    # Members that succeeded and whose pods were deleted, which status.succeeded counts too; negative: not known yet.
+    completed: int = 0
 
 
 class Gang:
@@ -103,6 +110,18 @@ class Gang:
         if self._counts is None:
             self._counts = GangCounts.of(self.members.values())
         return self._counts
+
+    @contextmanager
+    def unplaced(self, pods: Sequence[Pod]) -> Iterator[None]:
+        """These of its placed pods are pending, inside the with block."""
+        counts = self.counts
+        waiting = sorted([*pods, *counts.waiting], key=lambda pod: pod.seen.order)
+        others = [pod for pod in counts.placed if pod not in pods]
+        self._counts = replace(counts, waiting=waiting, placed=others, _tasks=None)
+        try:
+            yield
+        finally:
+            self._counts = counts
 
     def some_member_leaves(self) -> bool:
         """Whether a member with a node is terminating."""
@@ -165,13 +184,36 @@ class Gang:
         """Whether there is a PodGroup, whose status is written."""
         return self.object is not None and not self.object.declared
 
+    def settle_completed(self) -> None:
+        """Counts the completed members that were deleted before the scheduler saw the gang: as its status says, or else,
+        because it runs, all that are missing."""
+        if self.published.completed >= 0:
+            return
+        group = self.object
+        if group is not None and not (group.declared or group.native_version):
+            self.published.completed = max(0, group.succeeded - self.counts.succeeded)
+        elif self.started and not (group is not None and group.later):
+            self.published.completed = max(0, self._declared_minimum - len(self.members))
+        else:
+            self.published.completed = 0
+
     @property
     def task_min(self) -> tuple[tuple[str, int], ...]:
         if self.object is None or self._own_minimum:
             return ()
+        found = self.object.task_min
         if self.object.later:
-            return tuple(later_roles.task_minima(self.object, self.counts.tasks).items())
-        return self.object.task_min
+            found = tuple(later_roles.task_minima(self.object, self.counts.tasks).items())
+        return self._without_completed(found) if self.published.completed > 0 and found else found
+
+    def _without_completed(self, minima: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+        existing = Counter(pod.seen.task for pod in self.members.values())
+        left, found = self.published.completed, list[tuple[str, int]]()
+        for task, least in minima:
+            gone = min(left, max(0, least - existing[task]))
+            left -= gone
+            found.append((task, least - gone))
+        return tuple(found)
 
     @property
     def _own_minimum(self) -> bool:
@@ -180,6 +222,20 @@ class Gang:
 
     @property
     def minimum(self) -> int:
+        """The pods that must run together."""
+        return self._declared_minimum - self.collected
+
+    @property
+    def collected(self) -> int:
+        """Completed members whose pods were deleted, as many as the gang lacks to its minimum: where all exist again, they
+        run again."""
+        if self.published.completed <= 0:
+            return 0
+        existing = len(self.members) - len(self.counts.deleting)
+        return min(self.published.completed, max(0, self._declared_minimum - existing))
+
+    @property
+    def _declared_minimum(self) -> int:
         if self.object is not None and not self._own_minimum:
             if self.object.later:
                 return later_roles.minimum(self.object, self.counts.tasks)
@@ -197,7 +253,11 @@ class Gang:
     def missing(self) -> int:
         """How many more pods must be placed together to reach every minimum; 0: none."""
         group, placed = self.object, len(self.counts.placed)
-        if group is not None and not (group.subgroups or group.task_min or group.declared):
+        if (
+            group is not None
+            and self.published.completed <= 0
+            and not (group.subgroups or group.task_min or group.declared)
+        ):
             return max((group.min_member or 1) - placed, 0)  # most, and asked often
         if group is None:
             return max(self.minimum - placed, 0)
@@ -207,6 +267,11 @@ class Gang:
         if self.task_min:
             short = max(short, sum(self.short_tasks().values()))
         return max(short, 0)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has started and holds capacity, with fewer members than its minimum."""
+        return self.started and bool(self.counts.placed) and self.missing() > 0
 
     @property
     def subgroups(self) -> tuple[SubGroups, ...]:

@@ -34,7 +34,7 @@ from central.scheduler.inventory.pods import (
 )
 from central.scheduler.state import gang_members, reclassification
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import UNKNOWN, Gang
 from protos import slicing
 from protos.names import GPU, GPU_SHARE
 
@@ -481,7 +481,10 @@ def update_group(state: ClusterState, fact: GangSeen) -> None:
         gang_members.update_replicas(state, *place)
     else:
         gang_members.drop_replicated(state, *place)
-        gang_members.get_or_create(state, (*place, True)).object = fact
+        gang = gang_members.get_or_create(state, (*place, True))
+        if gang.object is None:
+            gang.published.completed = UNKNOWN
+        gang.object = fact
     if fact.declared:
         for made in state.owners.declare(*place, members, joined=not fact.each_replica):
             update_pod(state, made)

@@ -135,7 +135,7 @@ def status_update(
         return []
     warnings = unhealthy.new_warnings(state, gang)
     counts = gang.counts
-    pod_phases = (counts.running, counts.succeeded, counts.failed)
+    pod_phases = (counts.running, counts.succeeded + gang.collected, counts.failed)
     now = PENDING if aside and not gang.members else phase(gang)
     reason = state.public(_describe(state, gang, now, aside), gang.namespace)
     shown, others, is_news = _pods_to_tell(gang, cause, nominated)

@@ -119,7 +119,8 @@ class GangCounters:
             gang = gangs.get((update.namespace, update.gang, False)) or gang
         if gang is None:
             return
-        ended = bool(gang.members) and update.failed + update.succeeded == len(gang.members)
+        counts = gang.counts
+        ended = bool(gang.members) and counts.failed + counts.succeeded == len(gang.members)
         phase = FAILED if ended and update.failed else update.phase
         before = self._phases.get(gang.key)
         self._phases[gang.key] = phase

@@ -12,7 +12,16 @@ import yaml
 from central.controllers.composite import jobs_of, new_scheduler
 from central.kube.decode import api_kinds, storage_decoder
 from central.kube.decode.decoder import Decoder
-from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetStatus
+from central.model.decisions import (
+    Bind,
+    Create,
+    Decision,
+    Delete,
+    Evict,
+    Patch,
+    SetStatus,
+    UpdateGangStatus,
+)
 from central.model.facts import Answered, BindDone, Fact, NodeGone
 from central.model.timestamps import stamp
 from central.model.volumes import VolumeSeen
@@ -85,6 +94,8 @@ class Api:
         decisions = cycle.schedule_once(self.cluster, facts, self.now)
         check_invariants(self.cluster)
         for decision in decisions:
+            if isinstance(decision, UpdateGangStatus):
+                self._write_group(decision)
             if isinstance(decision, Create | Delete | SetStatus | Patch | Bind | Evict):
                 if self._calls_left == 0:
                     self._calls_left = None
@@ -240,6 +251,11 @@ class Api:
                 self._delete_pod(decision.name)
             case _:
                 return
+
+    def _write_group(self, update: UpdateGangStatus) -> None:
+        """What the next leader reads of a PodGroup's status."""
+        if (raw := self.there.get(("PodGroup", update.gang))) is not None:
+            raw["status"] = {"phase": update.phase, "succeeded": update.succeeded}
 
     def _create(self, asked: Create) -> None:
         where = (asked.kind, asked.namespace, asked.name)

@@ -131,6 +131,13 @@ def test_min_resources_with_plain_and_quota_names() -> None:
     assert wrong.error == 'spec.minResources.memory: "lots" is not a quantity'
 
 
+def test_move_after() -> None:
+    assert reader().gang(gang({})).move_after_s == 300.0
+    assert reader().gang(gang({}, {names.MOVE_AFTER: "10m"})).move_after_s == 600.0
+    error = reader().gang(gang({}, {names.MOVE_AFTER: "soon"})).error
+    assert error.startswith(f"annotation {names.MOVE_AFTER}: ")
+
+
 def test_placement() -> None:
     spread = {names.PLACEMENT: "spread"}
     assert reader().gang(gang({}, spread)).placement == "spread"
