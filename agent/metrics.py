@@ -91,12 +91,9 @@ class Metrics(Collector):
             ((names[uuid], 1) for uuid in names if uuid in back),
             *GPU_LABELS,
         )
-        yield _gauge(
-            "lockstep_imex_missing",
-            "1 if the IMEX channel for NVLink between machines is asked for and missing",
-            (),
-            (((), int(bool(self._node.state.topology.imex_why))),),
-        )
+        missing = int(bool(self._node.state.topology.imex_why))
+        about = "1 if the IMEX channel for NVLink between machines is asked for and missing"
+        yield gauge("imex_missing", about, missing)
         yield from self._usage(
             [(names[uuid], each) for uuid, each in usage.items() if uuid in names]
         )
