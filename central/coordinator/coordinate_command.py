@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from central.controllers.training.generation import first_port
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.stored_state import StoredState, UnreadableState
 from central.coordinator import allocator, program_pages
@@ -196,7 +197,7 @@ def _rules(args: argparse.Namespace) -> MembershipRules:
         ended_s=args.ended,
         silent_s=args.silent,
         stuck_s=args.stuck,
-        port=args.leader_port,
+        port=args.leader_port or first_port(args.job),
     )
 
 

@@ -44,7 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         ("--least N", "least size", 1, 1),
         ("--most N", "most members; their numbers are below it", 1, 1024),
         ("--spares N", "members that wait to replace a lost one", 0, 0),
-        ("--leader-port N", "first port of the leaders", 1, 28701),
+        ("--leader-port N", "first port of the leaders; 0: from 20000 to 29000, by the Job", 0, 0),
     ):
         flag(parser, typed, about, type=_number(least, limits.REPLICAS), default=default)
     for name, (about, default_s) in _PATIENCE.items():

@@ -3,11 +3,20 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from central.model.json_types import Json, ReadOnlyJson
 
 PROPOSED, LIVE = "proposed", "live"
 PORTS = 1000  # the leader's port differs between this many successive generations
+_FIRST_PORTS = range(
+    20_000, 29_000
+)  # below the NodePorts of Kubernetes, and the ports of connections
+
+
+def first_port(job: str) -> int:
+    """Returns the first port of a Job's leaders, by its name and uid: leaders of several Jobs may share a node's network."""
+    return _FIRST_PORTS[crc32(job.encode()) % len(_FIRST_PORTS)]
 
 
 class Stale(Exception):

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 import pytest
 
 from central.controllers.training.generation import (
+    PORTS,
     NotAllowed,
     NotJoined,
     Place,
     Process,
     SizePlan,
     Stale,
+    first_port,
 )
 from central.controllers.training.membership import Membership, MembershipRules
 
@@ -169,6 +171,14 @@ def test_a_silent_process_whose_pod_ended_is_lost_sooner() -> None:
         made.heard(19.0, member, 1)
     made.advance(19.0)
     assert proposed(made) is not None
+
+
+def test_leaders_of_two_jobs_on_one_node_have_ports_of_their_own() -> None:
+    names = [f"default/train-{number}/uid-{number}" for number in range(200)]
+    found = [first_port(name) for name in names]
+    assert found == [first_port(name) for name in names], "the same one after a restart"
+    assert len(set(found)) > 190
+    assert all(port >= 20_000 and port + PORTS < 30_000 for port in found)
 
 
 def test_time_in_which_the_coordinator_stood_still_is_no_silence() -> None:
