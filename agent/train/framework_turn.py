@@ -26,6 +26,8 @@ class FrameworkTurn:
         self.order, self._folder = order, checkpoints
         self._job: Job | None = None
         self._turns: Iterator[World] = iter(())
+        self._step = 0  # steps taken
+        self._weights: dict[int, float] = {}  # by step; frameworks fetch batches ahead
 
     @property
     def job(self) -> Job:
@@ -62,7 +64,26 @@ class FrameworkTurn:
 
     def over(self, step: int) -> bool:
         """Returns whether to save and to stop after this step: the same answer on every rank."""
+        self._step = step
+        self._weights.pop(step, None)
         return self.world.over(step)
+
+    def weigh(self, model: Any) -> None:
+        """Multiplies the gradients of each step by the weight of this rank's batch, before the ranks' mean is taken: it is
+        the mean over the step's records then."""
+        for each in model.parameters():
+            if each.requires_grad:
+                each.register_hook(self._weighted)
+
+    def _weighted(self, gradient: Any) -> Any:
+        return gradient * self._weights.get(self._step + 1, 1.0)
+
+    def fetched(self, loader: Loader) -> Iterator[Any]:
+        """Yields what the loader made of this rank's batches, from the order's position on, and keeps their weights."""
+        self._step = self.order.step
+        for step, batch in self.order.steps(self.world, loader):
+            self._weights[step] = batch.weight
+            yield batch.data
 
     def save(self, step: int, write: Callable[[str], Any]) -> None:
         """Saves when all ranks have written the framework's checkpoint. `write(path)` moves it to the path, on rank 0."""
@@ -92,8 +113,7 @@ class Batches:
         self._turn, self._loader = turn, loader
 
     def __iter__(self) -> Iterator[Any]:
-        for _, batch in self._turn.order.steps(self._turn.world, self._loader):
-            yield batch.data
+        return self._turn.fetched(self._loader)
 
 
 def copied(folder: str) -> Callable[[str], None]:

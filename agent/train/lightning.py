@@ -40,6 +40,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # there are no types whe
             raise ValueError("accumulate_grad_batches: each step of the Order is one step; 1")
         if trainer.max_steps != self.turn.order.all_steps:
             raise ValueError("the Trainer lacks elastic.arguments()")
+        self.turn.weigh(pl_module)
         self.turn.take_signals()  # Lightning's handler would wait for the other ranks inside of a step
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:

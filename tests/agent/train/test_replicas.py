@@ -255,6 +255,35 @@ def test_the_rank_with_the_most_steps_is_the_source(tmp_path: Path) -> None:
     assert len({one[3] for one in found}) == 1
 
 
+WEIGHED = """
+from lockstep_train.framework_turn import FrameworkTurn
+turn = FrameworkTurn(lt.Order(10, 4, seed=3, epochs=2))
+model = torch.nn.Linear(1, 1).double()
+features = torch.arange(10.0).double()[:, None]
+ddp = torch.nn.parallel.DistributedDataParallel(model)
+turn.weigh(model)
+found, source, step = [], iter(turn.batches(None)), 0
+following = next(source, None)
+while following is not None:
+    ids, following, step = following, next(source, None), step + 1  # a batch ahead, as frameworks do
+    model.zero_grad()
+    ddp(features[ids]).mean().backward()
+    found.append(model.weight.grad.item())
+    turn.over(step)
+order = lt.Order(10, 4, seed=3, epochs=2)
+alone = type(world)(None, rank=0, size=1)
+wanted = [features[batch.ids].mean().item() for _, batch in order.steps(alone)]
+print(json.dumps([found, wanted]))
+"""
+
+
+def test_a_framework_takes_the_mean_over_the_records_of_a_step(tmp_path: Path) -> None:
+    """Steps of four, four and two records on three ranks, one of which has none in the last."""
+    for found, wanted in ranks(3, WEIGHED, tmp_path):
+        assert found == pytest.approx(wanted, rel=1e-12)
+        assert len(found) == 6
+
+
 EQUAL_STEPS = """
 torch.manual_seed(world.rank if DIFFERS else 1)
 model, order = torch.nn.Linear(2, 2), lt.Order(100, 10)
