@@ -404,7 +404,7 @@ def queue_names() -> str:
 def alerts() -> str:
     """Each alert with its severity, its expression and what to do, under the anchor of its runbook_url."""
     (found,) = yaml.safe_load_all(
-        (ROOT / "daemonset/components/monitoring/alerts.yaml").read_text()
+        (ROOT / "daemonset/chart/files/monitoring/alerts.yaml").read_text()
     )
     text = (
         "# Alerts\n\nThe rules of the component [`monitoring`](../how-to/monitor.md). The annotation `runbook_url` of "
