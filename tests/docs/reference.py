@@ -402,22 +402,20 @@ def queue_names() -> str:
 
 
 def alerts() -> str:
-    """Each alert with its severity, its expression and what to do, under the anchor of its runbook_url."""
+    """Each alert with what to do, its severity and its expression, under the anchor of its runbook_url."""
     (found,) = yaml.safe_load_all(
         (ROOT / "daemonset/chart/files/monitoring/alerts.yaml").read_text()
     )
     text = (
-        "# Alerts\n\nThe rules of the component [`monitoring`](../how-to/monitor.md). The annotation `runbook_url` of "
-        "each alert is the address of its section here.\n"
+        "# Alerts\n\nThe rules of the component [`monitoring`](../how-to/monitor.md): what happened, what to do, and in brackets "
+        "severity,\nhow long the expression holds first, and expression.\n"
     )
     for rule in (rule for group in found["spec"]["groups"] for rule in group["rules"]):
         told = rule["annotations"]
-        wait = f", after {rule['for']}" if "for" in rule else ""
-        summary = re.sub(r"{{ *(.*?) *}}", lambda each: f"`{each[1]}`", told["summary"])
-        text += (
-            f"\n## {rule['alert']}\n\n{summary} Severity {rule['labels']['severity']}{wait}.\n\n"
-        )
-        text += f"**What to do.** {told['action']}\n\n```promql\n{rule['expr'].strip()}\n```\n"
+        labels = ", ".join(filter(None, (rule["labels"]["severity"], rule.get("for"))))
+        summary = re.sub(r"{{ *(.*?) *(?:\|.*?)?}}", lambda each: f"`{each[1]}`", told["summary"])
+        expression = " ".join(rule["expr"].split())
+        text += f"\n## {rule['alert']}\n\n{summary} {told['action']} ({labels}: `{expression}`)\n"
     return text
 
 
