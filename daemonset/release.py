@@ -37,6 +37,7 @@ PLACES = (
     ("daemonset/**/*.yaml", r"(image: ghcr\.io/lockstep/(?:agent|central):)(\S+)"),
     ("central/standalone/agent_process.py", r"(ghcr\.io/lockstep/agent:)([^\"]+)"),
     ("docs/getting-started/install.md", r"(REGISTRY/lockstep/(?:agent|central):)(\S+)"),
+    ("docs/getting-started/kind.md", r"(ghcr\.io/lockstep/(?:agent|central):)(\S+)"),
     ("docs/how-to/helm.md", r"(targetRevision: v)(\S+)"),
 )
 

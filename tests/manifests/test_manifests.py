@@ -37,7 +37,11 @@ WORKLOADS = [
 ]
 
 
-MANIFESTS = [path for path in sorted(FOLDER.rglob("*.yaml")) if "chart" not in path.parts]
+MANIFESTS = [
+    path
+    for path in sorted(FOLDER.rglob("*.yaml"))
+    if not {"chart", "kind"} & {*path.relative_to(FOLDER).parts}
+]
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda p: p.name)

@@ -85,12 +85,16 @@ def rich_group() -> Json:
         names.TASK_NEAR: "ps,worker;ps",
         names.TASK_APART: "ps,x",
         names.TOPOLOGY_REQUIRED: names.RACK,
+        names.MOVE_AFTER: "5m",
     }
     shared = {
         "type": "TimeShared",
         "message": "ran 90 s until 2026-11-28T12:00:00Z and runs since; contention 2.00",
     }
-    status = {"phase": "Pending", "conditions": [shared, {"type": "Unschedulable", "message": "m"}]}
+    status = {
+        "phase": "Pending", "succeeded": 1,
+        "conditions": [shared, {"type": "Unschedulable", "message": "m"}],
+    }  # fmt: skip
     return {"metadata": meta(annotations=annotations), "spec": spec, "status": status}
 
 
@@ -108,7 +112,7 @@ def rich_job() -> Json:
         "runningEstimate": "1h", "priorityClassName": "p", "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
     }  # fmt: skip
     status = {
-        "state": {"phase": "Running", "lastTransitionTime": WHEN}, "version": 2, "retryCount": 1, "podRestarts": {"p": 1},
+        "state": {"phase": "Running", "lastTransitionTime": WHEN}, "version": 2, "retryCount": 1, "podRestarts": {"p": 1}, "completedIndexes": {"worker": "1-2"},
         "taskStatusCount": {"worker": {"phase": {"Running": 2}}}, "terminating": 1, "controlledResources": {"a": "b"},
         "conditions": [{"status": "Running", "lastTransitionTime": WHEN}],
     }  # fmt: skip

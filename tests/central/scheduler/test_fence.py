@@ -10,7 +10,16 @@ from central.controllers.composite import new_scheduler
 from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import BindFailed, Fact, NodeSeen, PodGone, PodSeen, PodSpec, QueueSeen
+from central.model.facts import (
+    BindFailed,
+    Fact,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+    PodSpec,
+    QueueSeen,
+    Toleration,
+)
 from central.model.pod_rules import Requirement, Rules
 from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
@@ -45,11 +54,13 @@ def reason(decisions: list[Decision], gang: str) -> str:
 def poisoned(name: str) -> PodSeen:
     """Of a class of its own."""
     pod = factories.pod(name, 1, cpu=666)
-    return replace(pod, spec=replace(pod.spec, node_selector=(("poison", "yes"),)))
+    return replace(
+        pod, spec=replace(pod.spec, tolerations=(Toleration("poison", "Exists", "", ""),))
+    )
 
 
 def bad_filter(spec: PodSpec, node: NodeSeen) -> str:
-    if spec.node_selector:
+    if spec.tolerations:
         raise TypeError("the filter can't read it")
     return ""
 
@@ -278,7 +289,7 @@ def test_many_objects_with_one_fault_cost_one_rebuild(monkeypatch: pytest.Monkey
     real = handlers[PodSeen]
 
     def fails(scheduler: Scheduler, fact: PodSeen) -> None:
-        if fact.spec.node_selector:
+        if fact.spec.tolerations:
             raise OverflowError
         real(scheduler, fact)
 

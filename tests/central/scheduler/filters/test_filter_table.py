@@ -9,7 +9,13 @@ import pytest
 from central.model.facts import NodeSeen, PodSpec, Taint, Toleration
 from central.model.pod_rules import Requirement
 from central.scheduler.filters.filter_cache import constraint
-from central.scheduler.filters.node_filters import NODE_FILTERS, NodeFilter, refusal, result
+from central.scheduler.filters.node_filters import (
+    NODE_FILTERS,
+    NodeFilter,
+    affinity_mismatch,
+    refusal,
+    result,
+)
 
 HAS_GPUS: tuple[tuple[str, int], ...] = (("NVIDIA H100", 80 << 30),)
 NODES = [
@@ -72,6 +78,11 @@ def reads_more_than_it_declares(each: NodeFilter) -> set[str]:
 @pytest.mark.parametrize("each", NODE_FILTERS, ids=lambda each: each.refusal.__name__)
 def test_a_filter_reads_only_what_it_declares(each: NodeFilter) -> None:
     assert reads_more_than_it_declares(each) == set()
+
+
+def test_only_one_filter_reads_the_nodes_that_a_pod_names() -> None:
+    named = {"node_selector", "node_terms"}
+    assert [each.refusal for each in NODE_FILTERS if named & {*each.reads}] == [affinity_mismatch]
 
 
 def test_an_undeclared_field_is_found() -> None:
