@@ -54,9 +54,8 @@ class BindingReservations:
 
         1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
            priority.
-        2. A started gang that is below its minimum may use the plan of another gang, unless that one is more urgent in the
-           same queue: the plan waits for pods that make no progress. A gang with victims may use the plan of another gang, unless that one is more urgent in the same queue. Else
-           both would wait for each other.
+        2. A started gang that is below its minimum, and a gang with victims, may use the plan of another gang, unless that
+           one is more urgent in the same queue. Else the two would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.

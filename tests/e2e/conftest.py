@@ -90,7 +90,7 @@ def namespace(cluster: World) -> Iterator[str]:
     """A namespace for one test, emptied of pods before the next one starts."""
     name = f"test-{next(_numbers)}"
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    until("the namespace's account", lambda: verbs.account_ready(cluster.api, name), 20)
+    until("the namespace's account", lambda: verbs.account_ready(cluster.api, name))
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
     _empty(cluster, name)

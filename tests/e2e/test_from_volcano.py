@@ -26,7 +26,7 @@ EVENTS = "/api/v1/namespaces/{}/events"
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     with Stage(runs_for_s, "--pod-groups-for-controllers") as made:
-        made.start_all("crds", "components/admission")
+        made.start_all("crds", "chart/files/admission")
         yield made
 
 
