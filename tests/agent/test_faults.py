@@ -97,7 +97,7 @@ def asked(
 # Without these calls no GPU can be identified.
 NEEDED = {
     *("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"),
-    *("nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"),
+    "nvmlDeviceGetUUID",
 }
 
 

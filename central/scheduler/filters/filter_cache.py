@@ -18,6 +18,7 @@ from central.scheduler.filters import node_filters
 from central.scheduler.filters.label_columns import LabelColumns
 
 Constraint = tuple[object, ...]
+NAMED = {"node_selector", "node_terms"}  # the fields of PodSpec that name nodes by labels
 
 
 # The values of all fields that node filters read: the key of a cache.
@@ -36,7 +37,7 @@ class FilterResults:
     def of(self, spec: PodSpec) -> "FilterResultCache":
         key = constraint(spec)
         if key not in self._kept:
-            if spec.node_selector or spec.node_terms is not None:
+            if (spec.node_selector or spec.node_terms is not None) and _labels_are_apart():
                 others = self.of(replace(spec, node_selector=(), node_terms=None))
                 self._kept[key] = SelectedNodes(spec, self, others, self._labels)
             else:
@@ -54,6 +55,13 @@ class FilterResults:
         """Forgets all if there are more."""
         if len(self._kept) > most:
             self._kept.clear()
+
+
+def _labels_are_apart() -> bool:
+    """Whether affinity_mismatch is the only filter that reads which nodes a pod names. A filter that was added without
+    its fields may read them."""
+    others = {each.refusal for each in node_filters.NODE_FILTERS if not NAMED & {*each.reads}}
+    return others | {node_filters.affinity_mismatch} >= {*node_filters.REFUSALS}
 
 
 class FilterResultCache:

@@ -86,8 +86,7 @@ class NodeFilter(NamedTuple):
 
     reads: the fields of PodSpec that the filter reads. Pod classes that are equal in the fields of all filters
     share one result, so a field that is missing here would give wrong placements. A test with a recording
-    proxy finds it (tests/central/scheduler/filters/test_filter_table.py). Only affinity_mismatch may read the labels that
-    a pod names (node_selector, node_terms): pods that differ in them alone share the results of all others.
+    proxy finds it (tests/central/scheduler/filters/test_filter_table.py).
     period(spec, node): the times at which the refusal begins and ends, in seconds since the epoch; inf: never. Called
     only where the filter refuses. None: the refusal holds at all times."""
 

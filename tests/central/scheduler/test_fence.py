@@ -10,16 +10,7 @@ from central.controllers.composite import new_scheduler
 from central.model.arrays import Ints
 from central.model.decisions import Bind, Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import (
-    BindFailed,
-    Fact,
-    NodeSeen,
-    PodGone,
-    PodSeen,
-    PodSpec,
-    QueueSeen,
-    Toleration,
-)
+from central.model.facts import BindFailed, Fact, NodeSeen, PodGone, PodSeen, PodSpec, QueueSeen
 from central.model.pod_rules import Requirement, Rules
 from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
@@ -54,13 +45,11 @@ def reason(decisions: list[Decision], gang: str) -> str:
 def poisoned(name: str) -> PodSeen:
     """Of a class of its own."""
     pod = factories.pod(name, 1, cpu=666)
-    return replace(
-        pod, spec=replace(pod.spec, tolerations=(Toleration("poison", "Exists", "", ""),))
-    )
+    return replace(pod, spec=replace(pod.spec, node_selector=(("poison", "yes"),)))
 
 
 def bad_filter(spec: PodSpec, node: NodeSeen) -> str:
-    if spec.tolerations:
+    if spec.node_selector:
         raise TypeError("the filter can't read it")
     return ""
 
@@ -289,7 +278,7 @@ def test_many_objects_with_one_fault_cost_one_rebuild(monkeypatch: pytest.Monkey
     real = handlers[PodSeen]
 
     def fails(scheduler: Scheduler, fact: PodSeen) -> None:
-        if fact.spec.tolerations:
+        if fact.spec.node_selector:
             raise OverflowError
         real(scheduler, fact)
 

@@ -2,8 +2,10 @@
 agent as processes."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +25,15 @@ PATIENCE_S = 90.0  # surveys of the agent every 30 s, rounds of the scheduler ev
 
 
 @pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyCluster]:
+def machine(tmp_path: Path) -> Path:
+    """The capture of node n1, which a test changes."""
+    return Path(shutil.copy(CAPTURES / "dgx-a100-8.json", tmp_path / "machine.json"))
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch, machine: Path) -> Iterator[FaultyCluster]:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    nodes = [
-        HollowNode("n1", {"team": "a"}, CAPTURES / "dgx-a100-8.json"),
-        HollowNode("cpu", {}, gpus=0),
-    ]
+    nodes = [HollowNode("n1", {"team": "a"}, machine), HollowNode("cpu", {}, gpus=0)]
     with FaultyCluster(nodes, flags=FLAGS) as made:
         made.start_api()
         made.start_scheduler()
@@ -48,7 +53,7 @@ def condition(box: FaultyCluster, status: str) -> Any:
     return next((c for c in found if (c["type"], c["status"]) == ("GpuUnhealthy", status)), None)
 
 
-def test_a_gpu_fails_under_a_real_agent(box: FaultyCluster) -> None:
+def test_a_gpu_fails_under_a_real_agent(box: FaultyCluster, machine: Path) -> None:
     healthy = box.wait("the condition", lambda: condition(box, "False"), PATIENCE_S)
     assert healthy["reason"] == "GpusHealthy"
     labels = read(box)["metadata"]["labels"]
@@ -57,7 +62,6 @@ def test_a_gpu_fails_under_a_real_agent(box: FaultyCluster) -> None:
     assert labels["nvidia.com/gpu.count"] == "8"
     assert not read(box)["spec"].get("taints")
 
-    machine = box.hollow.agents["n1"].log.parent / "machine.json"
     broken = json.loads(machine.read_text())
     broken["gpus"][3]["fault"] = "the GPU is lost"
     machine.write_text(json.dumps(broken))
