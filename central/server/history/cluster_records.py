@@ -1,7 +1,8 @@
 """The records of nodes and queues: GPU faults, drains, agents that stop reporting, changes of a queue.
 
 They have the form of gang records (gang_record.py) without a namespace, so that the history keeps them with these. A record
-begins with the first change: 5,000 nodes that are well have none.
+begins with the first change: 5,000 nodes that are well have none. Of nodes and queues that are gone the latest are kept
+here, since an autoscaler gives each node another name; the history's file keeps all for a week.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from central.server.history.gang_record import GangRecord
 from central.server.stats.node_rows import problem_of
 
 NODE, QUEUE = "node/", "queue/"
+GONE_MOST = 1_000  # records of nodes and queues that are gone
 State = dict[str, str]  # what is noted of it: a text by aspect; without an aspect all is well
 
 
@@ -100,6 +102,15 @@ class ClusterRecords:
         record.facts["ended"] = now if what == "removed" else None
         record.note(now, what, text)
         self._changed[name] = None
+        if what == "removed":
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        ends = [(each.facts.get("ended"), name) for name, each in self.records.items()]
+        gone = sorted((end, name) for end, name in ends if end is not None)
+        for _, name in gone[:-GONE_MOST]:
+            del self.records[name]
+            self._changed.pop(name, None)
 
 
 def _queue(seen: QueueSeen) -> State:

@@ -1,0 +1,27 @@
+"""Records of nodes and queues are bounded."""
+
+from central.controllers.composite import new_scheduler
+from central.model.facts import NodeGone, NodeSeen
+from central.scheduler.cycle import schedule_once
+from central.server.history.cluster_records import GONE_MOST, ClusterRecords
+from tests.central import factories
+
+
+def test_of_nodes_that_are_gone_the_latest_have_records() -> None:
+    """An autoscaler gives each node another name."""
+    scheduler = new_scheduler(factories.LEVELS)
+    records = ClusterRecords(scheduler)
+    more = 5
+
+    def observe(fact: NodeSeen | NodeGone, now: float) -> None:
+        schedule_once(scheduler, [fact], now)
+        records.observe([fact], now)
+
+    observe(factories.node("stays"), 0.0)
+    observe(factories.node("stays", ready=False), 1.0)
+    for number in range(GONE_MOST + more):
+        observe(factories.node(f"n{number}"), 2.0 + number)
+        observe(NodeGone(f"n{number}"), 2.0 + number)
+    names = {f"node/n{number}" for number in range(more, GONE_MOST + more)} | {"node/stays"}
+    assert set(records.records) == names
+    assert {summary["name"] for summary, _ in records.take(9e9)} == names
