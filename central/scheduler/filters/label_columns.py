@@ -32,7 +32,7 @@ class LabelColumn:
         self._version = self._of  # of each node when it was read
 
     def matches(self, requirement: Requirement, rows: Ints) -> Bools:
-        """By row, as selectors.matches()."""
+        """Returns whether each row meets the requirement, as selectors.matches() of its node."""
         of = self._of[rows]
         if requirement.operator in ("In", "NotIn"):
             named = [self._numbers[each] for each in requirement.values if each in self._numbers]
@@ -65,7 +65,7 @@ class LabelColumns:
         self._columns: dict[tuple[str, bool], LabelColumn] = {}
 
     def matches(self, spec: PodSpec, rows: Ints, nodes: Nodes, version: Ints) -> Bools:
-        """By row, whether the node meets the node selector and the required node affinity of the pod."""
+        """Returns whether the node of each row meets the pod's node selector and required node affinity."""
         selector = [Requirement(key, "In", (value,)) for key, value in spec.node_selector]
         found = self._meets_all(selector, rows, nodes, version)
         if spec.node_terms is not None:

@@ -122,7 +122,7 @@ class DomainGpus:
                 self._leaves[of_level[leaves[0]]] = leaves
 
     def _slots_around(self, level: int) -> Ints:
-        """By level up to this one, and by domain of this one: the slot of the domain around it, or its own."""
+        """Lists the slots of the domains around each domain of the level, and its own: levels x domains."""
         domains, none = self._columns.domains, self._starts[-1] + self._columns.domains.count(-1)
         at = np.arange(domains.count(level))
         slots = np.empty((level + 1, len(at)), dtype=np.int64)
