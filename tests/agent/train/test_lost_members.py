@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,19 @@ def guarded(script: str) -> str:
 
 def _stands_still(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict[str, Any]]:
+    """The line that the lost member did not print: it can die behind the last collective of a step, which is whole then.
+    Only the last step before the loss may lack one."""
+    before = min(one["generation"] for one in lines)
+    first = [one for one in lines if one["generation"] == before]
+    last = [one for one in first if one["step"] == max(each["step"] for each in first)]
+    if len(last) != last[0]["size"] - 1:
+        return []
+    said = {record for one in last for record in one["ids"]}
+    missing = [record for record in ids[last[0]["step"]] if record not in said]
+    return [last[0] | {"ids": missing}]
 
 
 @pytest.fixture
@@ -77,13 +91,13 @@ class Story:
         for name in self.team.running.keys() - {f"m{lost}"}:
             assert self.team.ended(name) == 0, self.training.story()
 
-    def counted(self) -> tuple[Curve, list[int]]:
-        """What counts towards the model, and the steps that were done again."""
+    def counted(self, ids: dict[int, list[int]]) -> tuple[Curve, list[int]]:
+        """What counts towards the model, and the steps that were done again. `ids` holds each step's records."""
         every = Curve(self.training.lines())
         final = {step: max(number for number, _ in every.sizes[step]) for step in every.steps}
         again = [step for step in every.steps if len(every.sizes[step]) > 1]
         lines = [one for one in self.training.lines() if one["generation"] == final[one["step"]]]
-        curve = Curve(lines)
+        curve = Curve([*lines, *_unsaid(lines, ids)])
         curve.is_whole(STEPS)
         return curve, again
 
@@ -101,7 +115,7 @@ def test_the_others_go_on_in_their_processes(
     after_s = story.training.reaches(1, 2) - at
     story.replace(lost)
     story.finish(lost)
-    curve, again = story.counted()
+    curve, again = story.counted(undisturbed.ids)
     assert len(again) <= 1, again
     assert curve.size_changes() == [3, 2, 3]
     assert len(story.pids()) == 4, "no process was started again"
@@ -110,31 +124,48 @@ def test_the_others_go_on_in_their_processes(
     print(f"{how.name} of {lost}: {after_s:.1f} s, {len(again)} steps twice, losses: {worst:.1e}")
 
 
-# When one stops between the optimizer's step and the end of the loop's body, the others have taken a part of the step.
-WITHIN_A_STEP = torch_training.SCRIPT.replace(
-    "        optimizer.step()\n",
-    "        optimizer.step()\n"
-    "        if (world.rank, world.size, step) == (2, 3, 60) and world.generation == 1:\n"
-    "            os.kill(os.getpid(), 19)\n",
-)
+def _stops_behind(line: str) -> str:
+    """The script with a rank that stops behind this line of step 60, in the first generation."""
+    return torch_training.SCRIPT.replace(
+        line,
+        f"{line}        if (world.rank, world.size, step, world.generation) == (2, 3, 60, 1):\n"
+        "            os.kill(os.getpid(), 19)\n",
+    )
+
+
+def _replace_the_stopped(story: Story) -> None:
+    """When the others have gone on behind step 60."""
+    story.training.reaches(60, 2)
+    running = story.team.running
+    (stopped,) = (each for each in range(3) if _stands_still(running[f"m{each}"].pid))
+    story.replace(stopped)
+    story.finish(stopped)
 
 
 def test_a_member_that_stops_within_a_step_costs_this_step(
     stack: ExitStack, tmp_path: Path, undisturbed: Curve
 ) -> None:
-    """The others return to the step before; two of them do this one again."""
-    story = Story(stack, tmp_path, WITHIN_A_STEP)
-    story.training.reaches(60, 2)
-    (stopped,) = (
-        member for member in range(3) if _stands_still(story.team.running[f"m{member}"].pid)
-    )
-    story.replace(stopped)
-    story.finish(stopped)
-    curve, again = story.counted()
+    """The others have taken a part of the step: they return to the step before, and two of them do this one again."""
+    story = Story(stack, tmp_path, _stops_behind("        optimizer.step()\n"))
+    _replace_the_stopped(story)
+    curve, again = story.counted(undisturbed.ids)
     assert again == [], "no rank had ended it"
     assert {size for _, size in curve.sizes[60]} == {2}
     assert curve.size_changes() == [3, 2, 3]
     assert len(story.pids()) == 4
+    curve.equals(undisturbed)
+
+
+def test_a_member_that_stops_behind_its_last_collective_costs_nothing(
+    stack: ExitStack, tmp_path: Path, undisturbed: Curve
+) -> None:
+    """The others have all of the step; only the line of the lost one is missing."""
+    story = Story(stack, tmp_path, _stops_behind("        dist.all_reduce(whole)\n"))
+    _replace_the_stopped(story)
+    curve, again = story.counted(undisturbed.ids)
+    assert again == []
+    assert {size for _, size in curve.sizes[60]} == {3}
+    assert curve.size_changes() == [3, 2, 3]
     curve.equals(undisturbed)
 
 
@@ -147,7 +178,7 @@ def test_divided_state_goes_on_from_its_checkpoint(stack: ExitStack, tmp_path: P
     story.training.reaches(51, 2)
     story.replace(1)
     story.finish(1)
-    curve, again = story.counted()
+    curve, again = story.counted({})
     assert len(again) <= 50
     assert len(story.pids()) == 4
     assert curve.size_changes() == [3, 2, 3]
