@@ -85,13 +85,13 @@ def _decide(
     state = scheduler.state
     state.snapshot.end_results()
     state.pending.step()
-    scheduler.queues.in_flight.outdated = True
+    scheduler.queues.in_flight.start_pass()
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return
     if state.pending.waiting:  # else nobody chooses
         scheduler.elastic.models.look(_elastic_gangs(scheduler))
     scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
-    scheduler.queues.in_flight.outdated = True
+    scheduler.queues.in_flight.start_pass()
     decisions += scheduler.device_usage.gpu_memory.decide(state, now)
     decisions += scheduler.device_usage.rdma.decide(state, now)
     if state.pending.round is None:  # else a gang may still be placed in this round

@@ -82,7 +82,7 @@ class PassClaims:
         self._scheduler, self._held = scheduler, held
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._context = scheduler.preemption
-        scheduler.queues.in_flight.outdated = True
+        scheduler.queues.in_flight.start_pass()
         self._no_victims, self._decisions = no_victims, decisions
         self._now, self._began = now, began
         self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound

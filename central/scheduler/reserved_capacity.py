@@ -158,7 +158,7 @@ class ReservedCapacity:
                 and not (head.strict and head.gang.priority >= gang.priority)
             )
             own_places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
-            if ahead and self._held.reserves(gang) and own_places < MAX_HEADS:
+            if ahead and own_places < MAX_HEADS and self._held.reserves(gang):
                 self._reserve(gang, request, instead=head)
         elif key in self._broken or own.request != request:
             self._reserve(gang, request, instead=own)

@@ -139,6 +139,31 @@ def reclaiming_pods(nodes: int, pods: int) -> Claimed:
     return claimed(made, _pods(pods, queue="b"))
 
 
+def reclaiming_queues(nodes: int, queues: int) -> Claimed:
+    """Half of so many queues in three levels use everything; gangs of the others reclaim half of it, ten in each."""
+    own = 8 * nodes // queues
+    made = turns.scheduler(nodes)
+    facts: list[Fact] = [*turns.queue_tree(queues, deserved=((GPU, own),))]
+    facts += [
+        factories.pod(
+            f"s-{number}",
+            1,
+            node=f"node-{number // 8:05}",
+            phase="Running",
+            queue=f"q{number % (queues // 2)}",
+            started=float(number % 977),
+        )
+        for number in range(8 * nodes)
+    ]
+    schedule_once(made, facts, 1000.0)
+    claims: list[Fact] = []
+    for number in range(10 * (queues - queues // 2)):
+        name, queue = f"c{number}", f"q{queues // 2 + number % (queues - queues // 2)}"
+        claims += [factories.gang(name, own // 10, queue=queue, created=float(number))]
+        claims += [factories.pod(f"{name}-{rank}", 1, name) for rank in range(own // 10)]
+    return claimed(made, claims)
+
+
 def urgent_in_queue(nodes: int, pods: int, *, limited: bool = False) -> Claimed:
     """So many urgent pods of one GPU in the queue that uses everything. limited: it may use no more."""
     most = ((GPU, 8 * nodes),) if limited else ()
@@ -165,6 +190,10 @@ CASES: dict[str, Case] = {
     "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000), "<= 100 ms"),
     "reclaim of 8000 victims, 2000 nodes": (lambda: reclaim(2000, 8000), "<= 400 ms"),
     "800 pods reclaim, 1000 nodes": (lambda: reclaiming_pods(1000, 800), ""),
+    "500 gangs of 100 queues reclaim, 500 nodes": (
+        lambda: reclaiming_queues(500, 100),
+        "<= 1,000 ms",
+    ),
     "300 urgent pods in a queue, 2000 full nodes": (lambda: urgent_in_queue(2000, 300), ""),
     "... that is at its capability": (lambda: urgent_in_queue(2000, 300, limited=True), ""),
 }

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
@@ -255,11 +256,15 @@ def changes(nodes: int, pods: int, rounds: int = 20) -> Decided:
     return Decided(statistics.median(times), max(times))
 
 
-def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided:
+def line(
+    queues: int, gangs: int, nodes: int = 250, rounds: int = 10, *, deep: bool = False
+) -> Decided:
     """A full cluster, and so many gangs of two waiting in so many queues: one GPU is freed, and whose
-    turn it is is decided."""
+    turn it is is decided. deep: the queues are in three levels, and time passes, so that all search victims."""
     made, times = scheduler(nodes), []
-    facts: list[Fact] = [QueueSeen(f"q{number}") for number in range(queues)]
+    facts: list[Fact] = (
+        [*queue_tree(queues)] if deep else [QueueSeen(f"q{n}") for n in range(queues)]
+    )
     facts += [
         factories.pod(
             f"s-{number}",
@@ -277,12 +282,25 @@ def line(queues: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided
         facts += [factories.pod(f"{name}-{rank}", number % 4 + 1, name) for rank in range(2)]
     schedule_once(made, facts, 1000.0)
     for number in range(rounds):
+        now = 1010.0 + 10 * number
         apply(made, PodGone(f"uid-s-{number * 8}"))
+        if deep:
+            made.pass_time(now)
         began = time.thread_time()
-        decide(made, 1010.0 + 10 * number)
+        decide(made, now)
         times.append((time.thread_time() - began) * 1e3)
     check_invariants(made)
     return Decided(statistics.median(times), max(times))
+
+
+def queue_tree(leaves: int, **terms: Any) -> list[QueueSeen]:
+    """Queues q0, q1 and so on below a tenth as many teams in ten departments. terms: of these queues."""
+    teams = max(leaves // 10, 10)
+    return [
+        *(QueueSeen(f"department{number}") for number in range(10)),
+        *(QueueSeen(f"team{number}", parent=f"department{number % 10}") for number in range(teams)),
+        *(QueueSeen(f"q{n}", parent=f"team{n % teams}", **terms) for n in range(leaves)),
+    ]
 
 
 def reference_ms() -> float:

@@ -59,7 +59,8 @@ class ClaimsInFlight:
     def __init__(self, not_ready: AbstractSet[str] = frozenset()) -> None:
         """not_ready: nodes. Nobody knows when pods that terminate there are gone."""
         self.by_gang: dict[GangKey, ClaimInFlight] = {}
-        self.outdated = False  # the sums, because victims may have gone: set by each fact and at the start of a pass
+        self.outdated = False  # the sums, because victims may have gone: set by each fact
+        self.usage_changed = False  # of a queue since then, which counts from the next pass on
         self._not_ready = not_ready
         self._leaving: dict[str, LeavingPod] = {}  # by uid; also those that have gone since
         self._changes, self._counted_changes = 0, 0
@@ -73,6 +74,10 @@ class ClaimsInFlight:
         self._needs: InFlight = {}
         self._parts: dict[GangKey, InFlight] = {}  # of each claim
         self._least_urgent: dict[str, int] = {}  # priority of a claiming gang, by queue
+
+    def start_pass(self) -> None:
+        """Has the sums counted again if gangs were bound or have ended. With thousands of claims that takes long."""
+        self.outdated, self.usage_changed = self.outdated or self.usage_changed, False
 
     def add(self, claim: ClaimInFlight) -> None:
         self._changes += 1

@@ -3,16 +3,13 @@
 Design: docs/design/queues.md
 """
 
-from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
-from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums
-from central.scheduler.queues.fair_share import QueueDemand, divide, in_whole_devices
+from central.model.resources import Sums
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.share_table import ShareTable
 from central.scheduler.state.gangs import Gang
-
-_children = attrgetter("children")
 
 
 class SharedTree(Protocol):
@@ -23,30 +20,18 @@ class SharedTree(Protocol):
     @property
     def total(self) -> Sums: ...
     @property
-    def cache(self) -> dict[tuple[str, str], Any]: ...
+    def share_tables(self) -> dict[str, ShareTable]: ...
 
 
 def fair_shares(queues: SharedTree, resource: str) -> dict[str, int]:
     """By name of each queue in the tree: its fair share of the resource, at most its demand, in whole devices."""
-    cached: dict[str, int] | None = queues.cache.get(("", resource))
-    if cached is not None:
-        return cached
-    demands = _demands(queues, resource)
-    unit = GPU_UNITS if resource == GPU_EQUIVALENTS else 1
-    shares = {ROOT: min(queues.total.get(resource, 0), demands[ROOT].demand)}
-    for queue in filter(_children, queues.root):
-        below = [demands[child.name] for child in queue.children]
-        exact = divide(shares[queue.name], below)
-        for child, share in zip(queue.children, in_whole_devices(exact, below, unit), strict=True):
-            shares[child.name] = share
-    queues.cache["", resource] = shares
-    return shares
+    return _table(queues, resource).shares(queues.root, queues.total.get(resource, 0))
 
 
 def own_amount(queues: Queues, queue: Queue, resource: str) -> int:
     """The deserved amount or the guarantee, whichever is more; of an inner queue that names neither, its
     children's."""
-    demand = _demands(queues, resource)[queue.name]
+    demand = _table(queues, resource).demand(queue)
     return max(demand.deserved, demand.guarantee)
 
 
@@ -72,43 +57,19 @@ def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
     for queue in queues.by_name[gang.account.queue].path[:-1]:
         if queue.parent is None or not queue.seen.reclaimable:
             return False
-        others = [
-            other for other in queue.parent.children if other is not queue and other.is_waiting
-        ]
+        others = [o for o in queue.parent.children if o is not queue and o.is_waiting]
         for resource, amount in gang.attempt.need.items() if others else ():
             will_use = queue.used.get(resource, 0) + amount
             if will_use <= own_amount(queues, queue, resource) or not queues.is_shared(resource):
                 continue
-            most = fair_shares(queues, resource)[queue.parent.name]
-            demands = _demands(queues, resource)
-            due = sum(min(own_amount(queues, o, resource), demands[o.name].demand) for o in others)
+            most, table = fair_shares(queues, resource)[queue.parent.name], _table(queues, resource)
+            due = sum(min(own_amount(queues, o, resource), table.demand(o).demand) for o in others)
             if due and will_use + due > most:
                 return True
     return False
 
 
-def _demands(queues: SharedTree, resource: str) -> dict[str, QueueDemand]:
-    cached: dict[str, QueueDemand] | None = queues.cache.get(("demands", resource))
-    if cached is None:
-        cached = queues.cache["demands", resource] = {}
-        _add_demands(queues.root, resource, cached)
-    return cached
-
-
-def _add_demands(queue: Queue, resource: str, demands: dict[str, QueueDemand]) -> QueueDemand:
-    children = [_add_demands(child, resource, demands) for child in queue.children]
-    own = queue.used.get(resource, 0) - sum(child.used.get(resource, 0) for child in queue.children)
-    demand = own + queue.demand.get(resource, 0) + sum(child.demand for child in children)
-    capability = queue.capability.get(resource, demand)
-    deserved = queue.deserved.get(resource, sum(child.deserved for child in children))
-    guarantee = queue.guarantee.get(resource, 0)
-    demands[queue.name] = QueueDemand(
-        queue.seen.weight,
-        min(demand, capability),
-        deserved,
-        max(guarantee, sum(child.guarantee for child in children)),
-        queue.seen.priority,
-        queue.used.get(resource, 0),
-        queue.seen.strict_priority,
-    )
-    return demands[queue.name]
+def _table(queues: SharedTree, resource: str) -> ShareTable:
+    if (table := queues.share_tables.get(resource)) is None:
+        table = queues.share_tables[resource] = ShareTable(resource)
+    return table

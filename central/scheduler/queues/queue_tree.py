@@ -39,6 +39,7 @@ from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.queues.queue_terms import QueueTerms, terms_of
 from central.scheduler.queues.queue_tree_node import Queue, QueueHistory, TermsInUse
+from central.scheduler.queues.share_table import ShareTable
 from central.scheduler.queues.tenant_limits import user_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -74,6 +75,7 @@ class Queues:
         self.root = Queue.without_object(ROOT)
         self.total: Sums = {}  # capacity to share
         self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
+        self.share_tables: dict[str, ShareTable] = {}  # by resource, of this tree
         self.in_flight = ClaimsInFlight(not_ready)
         self.version = 0  # counts changes of sums, claims and capacity
         self._seen: dict[str, QueueSeen] = {}
@@ -244,6 +246,9 @@ class Queues:
 
     def _charge(self, queue: Queue, gang: Gang, account: Account, times: int) -> None:
         self._changed()
+        for table in self.share_tables.values():
+            table.outdate(queue.path)
+        self.in_flight.usage_changed = True
         add(queue.demand, account.demand, times)
         if account.demand:
             if not (queue.is_waiting or self.half_life_s):
@@ -375,6 +380,7 @@ class Queues:
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""
         self._changed()
+        self.share_tables = {}
         self.in_flight.outdated = True
         self._names = sorted(self._seen)
         before = self.by_name

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from central.model.resources import DEFAULT, GPU_EQUIVALENTS, GPU_UNITS, ROOT, Sums, add
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
+from central.scheduler.queues.share_table import ShareTable
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 
@@ -51,7 +51,7 @@ class TreeCopy:
     counts: dict[str, Counter[str]] = field(default_factory=dict)  # gangs by phase
     states: dict[str, str] = field(default_factory=dict)
     absent: QueueRow | None = None
-    cache: dict[tuple[str, str], Any] = field(default_factory=dict)
+    share_tables: dict[str, ShareTable] = field(default_factory=dict)
     plain: QueueRow | None = None  # of a cluster without Queue objects
 
 

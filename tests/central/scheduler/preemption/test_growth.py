@@ -5,7 +5,7 @@ Work is lines of Python that run, so that the speed of the machine does not matt
 
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from central.model.facts import Fact, QueueSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
 from central.scheduler.invariants import check_invariants
+from central.scheduler.queues import claim_in_flight, fair_share
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
@@ -144,6 +145,42 @@ def withheld(made: Scheduler, facts: list[Fact]) -> int:
 def test_reservations_are_not_given_back_for_each_claimant(case: str) -> None:
     few, many = (withheld(*CLAIMANTS[case](count)) for count in (25, 25 * TIMES))
     assert many <= few * TIMES * LINEAR
+
+
+def departments(nodes: int) -> list[QueueSeen]:
+    """Queue a uses everything, and queues below others deserve a node each."""
+    own = ((GPU, 8),)
+    above = [QueueSeen(f"d{number}") for number in range(nodes // 5)]
+    return [
+        QueueSeen("a"),
+        *above,
+        *(QueueSeen(f"q{n}", parent=f"d{n // 5}", deserved=own) for n in range(nodes)),
+    ]
+
+
+@pytest.mark.parametrize("function", [fair_share.divide, claim_in_flight.pending_needs])
+def test_claims_of_many_queues_leave_shares_and_earlier_claims_as_they_were_counted(
+    function: FunctionType,
+) -> None:
+    """In rounds cut into slices of one claim: shares depend on what queues use and request, and no claim changes that."""
+
+    def counted(claimants: int) -> int:
+        made = full(40, *departments(40))
+        for number in range(claimants):
+            apply(made, factories.pod(f"u-{number}", 1, queue=f"q{number}", created=float(number)))
+        decide(made, NOW, lambda: True)
+        evicted: list[object] = []
+
+        def rest() -> None:
+            while made.state.pending.round is not None:
+                evicted.extend(decide(made, NOW, lambda: True))
+
+        count = calls(rest, function.__code__)
+        assert sum(isinstance(each, Evict) for each in evicted) == claimants - 1
+        return count
+
+    few, many = counted(10), counted(40)
+    assert many - few <= 30, "one for each claim at most"
 
 
 @pytest.mark.long

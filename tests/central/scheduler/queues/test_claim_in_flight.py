@@ -67,6 +67,20 @@ def test_the_sums_that_are_kept_follow_claims_and_facts() -> None:
     assert sizes != sorted(sizes), "claims have ended in between"
 
 
+def test_the_next_pass_counts_again_what_bindings_change() -> None:
+    world = World(factories.node("a"), QueueSeen("q"))
+    world.step(1.0, *job("t", 1, gpus=2, queue="q"))
+    queues = world.cluster.queues
+    queues.in_flight.start_pass()
+    counted(world)
+    queues.in_flight.start_pass()
+    assert not queues.in_flight.outdated, "no fact came, and no usage changed"
+    queues.forget(world.cluster.state.gangs["ns", "t", True])
+    assert not queues.in_flight.outdated, "within a pass the sums hold"
+    queues.in_flight.start_pass()
+    assert queues.in_flight.outdated
+
+
 def test_victims_count_until_they_are_gone_and_needs_until_the_gang_starts() -> None:
     world = World(factories.node("a"), QueueSeen("ours"), QueueSeen("theirs", parent="org"))
     world.step(0.0, QueueSeen("org"))

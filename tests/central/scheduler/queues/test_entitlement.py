@@ -54,6 +54,18 @@ def test_a_demand_that_is_met_is_not_scarce() -> None:
     assert scarce_shares(scheduler.queues, scheduler.state.gangs["ns", "later", True]) == []
 
 
+def test_shares_follow_the_terms_of_an_idle_queue() -> None:
+    """A parent deserves what its children do together."""
+    scheduler, _ = played(
+        *nodes(16),
+        *(queue("p"), queue("idle", parent="p"), queue("busy", parent="p"), queue("b")),
+        *(*gangs(16, "busy"), *gangs(16, "b")),
+    )
+    assert shares(scheduler)["p"] == 8
+    schedule_once(scheduler, [queue("idle", parent="p", deserved=12)], 1.0)
+    assert shares(scheduler)["p"] == 14
+
+
 def test_what_is_shared_is_what_the_cluster_has() -> None:
     """To the last unit, and of GPUs in use as shares what is free on nodes that take pods."""
     idle, _ = played(*nodes(16), queue("a"))
