@@ -3,6 +3,8 @@ Pure."""
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb
+# Before the name of a DeviceClass: the resource that each class serves, and by which queues count its devices.
+BY_CLASS = "deviceclass.resource.kubernetes.io/"
 
 DOMAIN = "lockstep.dev"
 AGENT = f"{DOMAIN}/agent"  # node label: true, or false, to run the agent there; cpu: without GPUs

@@ -18,10 +18,12 @@ GPU_UNITS = 8400
 
 
 def requested(groups: Iterable[tuple["PodSpec", int]]) -> Sums:
-    """Returns the sum of the requests of that many pods of these classes."""
+    """Returns the sum of what that many pods of these classes request, and of the devices of their claims."""
     sums: Sums = {}
     for spec, count in groups:
         add(sums, dict(spec.requests), count)
+        if spec.charges:
+            add(sums, dict(spec.charges), count)
     return sums
 
 

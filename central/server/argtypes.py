@@ -7,8 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protos.names import NODE, PARTS_OF_NODE
-from protos.slicing import is_slice
+from protos.names import BY_CLASS, GPU, GPU_SHARE, NODE, PARTS_OF_NODE
 
 # each command loads this module: what few flags need is imported where they are read
 if TYPE_CHECKING:
@@ -84,13 +83,14 @@ def label_keys(text: str) -> tuple[str, ...]:
 
 
 def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
-    """Parses the size of each MIG resource, in units of which GPU_UNITS are one GPU."""
+    """Parses the part of a GPU that one of each resource is."""
     found: dict[str, Fraction] = {}
     for each in names(text):
         resource, _, part = each.partition("=")
-        if not is_slice(resource):
+        if resource in (GPU, GPU_SHARE) or "/" not in resource:
             raise ArgumentTypeError(
-                f'"{each}": {resource} is not a MIG resource, nvidia.com/mig-...'
+                f'"{each}": {resource} is not a MIG resource (nvidia.com/mig-...), a DeviceClass '
+                f"({BY_CLASS}NAME) or another extended resource"
             )
         if _PART.fullmatch(part) is None or not 0 < (value := Fraction(part)) <= 1:
             raise ArgumentTypeError(

@@ -219,9 +219,10 @@ class Settings:
     mig_fractions: tuple[tuple[str, Fraction], ...] = _flag(
         "--mig-fraction RESOURCE=PART,...",
         (),
-        "number of GPUs that a MIG slice counts as in queues, such as nvidia.com/mig-1g.20gb=1/4",
+        "number of GPUs that one of a resource counts as in queues, such as nvidia.com/mig-1g.20gb=1/4, "
+        "deviceclass.resource.kubernetes.io/mig.nvidia.com=1/7, amd.com/gpu=1",
         type=argtypes.mig_fractions,
-        shown="its compute slices of the GPU's seven, of four on an A30",
+        shown="a MIG slice: its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,
     )
     pod_groups_for_controllers: bool = _flag(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
+from central.model.amounts import Amounts
 from central.model.device_claims import DeviceNeeds, PodDeviceClaim
 from central.model.jobspec import JobMember
 from central.model.pod_rules import Labels, NodeTerms, Rules
@@ -50,6 +51,7 @@ class PodSpec:
     rules: Rules | None = None  # rules about other pods
     volumes: Volumes | None = None  # set by PodClasses from the claims
     devices: DeviceNeeds | None = None  # set by PodClasses from the device claims
+    charges: Amounts = ()  # what queues count beyond the requests; set by PodClasses from the device claims
     matched: tuple[int, ...] = ()  # numbers of the rules that match it: set by PodClasses
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 

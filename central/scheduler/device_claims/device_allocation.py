@@ -8,7 +8,7 @@ Design: docs/design/device-claims.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,7 @@ from central.model.pod_rules import Requirement
 from central.scheduler.device_claims.device_fitting import Demand, NodeDevices, SearchLimit
 from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
+from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.inventory.dirty_rows import DirtyRows
 
 MANY = np.int64(2**40)
@@ -90,6 +91,7 @@ class DeviceAllocation:
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
         self._known_counts: dict[object, int] = {}
+        self._worth = DeviceWorth(self.pools, self.demand)
 
     # --- what is there --------------------------------------------------------------
 
@@ -105,6 +107,7 @@ class DeviceAllocation:
     def apply(self, fact: SliceSeen | SliceGone | TaintRuleSeen | TaintRuleGone) -> None:
         for node in self.pools.apply(fact):
             self._touch(node)
+            self._worth.outdated.add(node)
 
     def set_class(self, name: str, fact: DeviceClassSeen | None) -> None:
         self.classes.pop(name, None)
@@ -114,6 +117,7 @@ class DeviceAllocation:
         for device in self.pools.devices.values():
             device.signatures.clear()
         self._known_counts.clear()
+        self._worth = DeviceWorth(self.pools, self.demand)
         self._reset()
 
     def _reset(self) -> None:
@@ -168,16 +172,10 @@ class DeviceAllocation:
     # --- devices that are reserved for other gangs ------------------------------------
 
     def withhold(self, devices: frozenset[DeviceId]) -> None:
-        """Withholds these devices, and no others."""
+        """Withholds these devices, and no others. One that a pod still uses stays withheld when the pod leaves."""
         for device in self._withheld ^ devices:
             self._change(device, 1 if device in devices else -1)
         self._withheld = devices
-
-    def available(self, devices: Iterable[DeviceId]) -> frozenset[DeviceId]:
-        """Returns those of the devices that are not held."""
-        return frozenset(
-            each for each in devices if each in self.pools.devices and not self._held[each]
-        )
 
     def taken(self) -> frozenset[DeviceId]:
         """The devices that drafts have taken."""
@@ -309,6 +307,10 @@ class DeviceAllocation:
         if found is None:
             found = self._demands[spec] = Demand(spec, self.classes, self.selectors)
         return found
+
+    def worth(self, units: Mapping[str, int], without: Iterable[str]) -> int:
+        """Returns the worth of all devices but those of some nodes, by what one of each DeviceClass is worth."""
+        return self._worth.total(units, without)
 
     def spans_nodes(self, needs: DeviceNeeds) -> bool:
         """Returns whether a placed pod may take a device that pods on other nodes could have used."""

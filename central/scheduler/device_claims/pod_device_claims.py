@@ -8,6 +8,7 @@ the same are of one pod class and are counted together.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from central.model.amounts import Amounts
 from central.model.device_claims import (
     AllocatedDevice,
     ClaimAllocation,
@@ -20,9 +21,12 @@ from central.model.device_claims import (
     Places,
 )
 from central.model.facts import DeviceClassSeen, PodSeen
-from central.model.limits import CLAIM_CONSUMERS
+from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
 from central.model.phases import ENDED
+from central.model.resources import Sums, add
+from central.scheduler.device_claims.claim_users import ClaimUsers
 from central.scheduler.device_claims.device_allocation import DeviceAllocation, PodDevices
+from protos.names import BY_CLASS
 
 
 @dataclass(slots=True)
@@ -39,7 +43,7 @@ class DeviceClaims:
         self.allocation = allocation
         self._claims: dict[ClaimKey, DeviceClaimSeen] = {}
         self._specs: dict[DeviceClaimSpec, DeviceClaimSpec] = {}
-        self._users: dict[ClaimKey, set[str]] = {}  # uids of pods that have not ended
+        self._users: dict[ClaimKey, ClaimUsers] = {}
         self.plans: dict[ClaimKey, DevicePlan] = {}
         self._placed: set[str] = (
             set()
@@ -68,7 +72,7 @@ class DeviceClaims:
         if self.allocation.classes.get(fact.name) == known:
             return []
         self.allocation.set_class(fact.name, known)
-        return sorted({uid for uids in self._users.values() for uid in uids})
+        return sorted({uid for users in self._users.values() for uid in users.pods})
 
     def recorded(self) -> Iterator[DeviceFact]:
         """The facts that make up what is known, apart from DeviceClasses."""
@@ -86,35 +90,59 @@ class DeviceClaims:
     # --- users ---------------------------------------------------------------------
 
     def users(self, key: ClaimKey) -> list[str]:
-        return sorted(self._users.get(key, ()))
+        return sorted(users.pods) if (users := self._users.get(key)) is not None else []
 
     def update_pod(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
-        """seen is None if the pod is gone, before if it is new. Returns the uids of pods that now share a claim, or no
-        longer do."""
+        """seen is None if the pod is gone, before if it is new. Returns the uids of the pods whose class may change: they
+        share a claim from now on or no longer, or are charged for one."""
         had, has = _live_claims(before), _live_claims(seen)
         pod = seen or before
         if pod is None:
             return []
         if seen is None or seen.node:
             self._placed.discard(pod.uid)
-        self._set_on_node(pod.uid, has if pod.node or pod.uid in self._placed else frozenset())
-        mates: list[str] = []
+        changed: set[str] = set()
         for key in had ^ has:
-            users = self._users.setdefault(key, set())
-            alone = len(users) == 1
-            (users.add if key in has else users.discard)(pod.uid)
-            if alone != (len(users) == 1):
-                mates += users
-            if not users:
+            users = self._users.setdefault(key, ClaimUsers())
+            alone = len(users.pods) == 1
+            changed |= users.add(pod.uid, pod.gang_key) if key in has else users.remove(pod.uid)
+            if alone != (len(users.pods) == 1):
+                changed |= users.pods.keys() - {pod.uid}
+            if not users.pods:
                 del self._users[key]
-        return sorted(set(mates) - {pod.uid})
+        placed = bool(pod.node) or pod.uid in self._placed
+        return sorted(changed | self._set_on_node(pod.uid, has if placed else frozenset()))
 
-    def _set_on_node(self, uid: str, claims: frozenset[ClaimKey]) -> None:
+    def _set_on_node(self, uid: str, claims: frozenset[ClaimKey]) -> set[str]:
+        """Returns the uids of the pods whose charge changed."""
+        changed: set[str] = set()
         before = self._on_nodes.pop(uid, frozenset())
         if claims:
             self._on_nodes[uid] = claims
         for key in before ^ claims:
             self.allocation.change_users("/".join(key), 1 if key in claims else -1)
+            if (users := self._users.get(key)) is not None:
+                changed |= users.set_node(uid, key in claims)
+        return changed
+
+    # --- charges -------------------------------------------------------------------
+
+    def charges(self, seen: PodSeen) -> Amounts:
+        """Returns the devices that queues count for the pod, by the resource name of their DeviceClass. A claim that several
+        pods use is counted once."""
+        sums: Sums = {}
+        for key in _claims_of(seen):
+            users, claim = self._users.get(key), self._claims.get(key)
+            if users is None or claim is None or not users.is_charged(seen.uid, seen.gang_key):
+                continue
+            plan = self.plans.get(key)
+            devices = claim.allocated if plan is None else plan.devices
+            add(
+                sums,
+                _most_by_class(claim.spec, CLAIM_DEVICES if devices is None else len(devices)),
+                1,
+            )
+        return tuple(sorted(sums.items()))
 
     # --- needs ---------------------------------------------------------------------
 
@@ -146,7 +174,7 @@ class DeviceClaims:
             if found.allocated is not None or plan is not None:
                 for terms in plan.places if plan is not None else found.places:
                     places[terms] = None
-            elif self._users.get(key, set()) - {seen.uid}:
+            elif key in self._users and self._users[key].pods.keys() - {seen.uid}:
                 shared.append(("/".join(key), self._interned(found.spec)))
             else:
                 own.append(self._interned(found.spec))
@@ -199,14 +227,14 @@ class DeviceClaims:
         seen: PodSeen,
         own: Iterable[tuple[DeviceClaimSpec, tuple[AllocatedDevice, ...]]],
         shared: dict[str, tuple[AllocatedDevice, ...]],
-    ) -> None:
+    ) -> set[str]:
         """Plans devices for the claims of a placed pod. own: its claims' specs with their devices; shared: by claim, the
-        devices that pods share."""
+        devices that pods share. Returns the uids of the pods whose charge changed."""
         left: dict[DeviceClaimSpec, list[tuple[AllocatedDevice, ...]]] = {}
         for spec, devices in own:
             left.setdefault(spec, []).append(devices)
         self._placed.add(seen.uid)
-        self._set_on_node(seen.uid, _live_claims(seen))
+        changed = self._set_on_node(seen.uid, _live_claims(seen))
         for key in _claims_of(seen):
             claim = self._claims.get(key)
             if claim is None or claim.allocated is not None:
@@ -219,6 +247,7 @@ class DeviceClaims:
                 self.plans[key] = DevicePlan(devices, self.allocation.places(devices))
                 self._hold(key)
             self.plans[key].pods.add(seen.uid)
+        return changed
 
     def restore_plan(self, key: ClaimKey, plan: DevicePlan) -> None:
         """Adds a plan of an earlier state, before the pods are known."""
@@ -229,9 +258,9 @@ class DeviceClaims:
             self._hold(key)
 
     def unplan(self, seen: PodSeen) -> list[str]:
-        """The pod has no node any more. Returns the uids of the users of claims whose plans end."""
+        """The pod has no node any more. Returns the uids of the users of claims whose plans end or whose charge changed."""
         self._placed.discard(seen.uid)
-        self._set_on_node(seen.uid, frozenset())
+        changed = self._set_on_node(seen.uid, frozenset())
         ended: list[ClaimKey] = []
         for key in _claims_of(seen):
             if (plan := self.plans.get(key)) is not None:
@@ -240,7 +269,7 @@ class DeviceClaims:
                     del self.plans[key]
                     self._hold(key)
                     ended.append(key)
-        return [uid for key in ended for uid in self.users(key)]
+        return sorted(changed.union(*map(self.users, ended)))
 
     def allocations(self, seen: PodSeen) -> tuple[ClaimAllocation, ...]:
         """Returns what must be written to the pod's claims before it is bound."""
@@ -257,6 +286,19 @@ class DeviceClaims:
 
 
 _NONE = DeviceNeeds()
+
+
+def _most_by_class(spec: DeviceClaimSpec, every: int) -> Sums:
+    """Returns the most devices of each class that the claim may get, as Kubernetes' quotas count them. every: the devices of a
+    request for all that match."""
+    found: Sums = {}
+    for request in spec.requests:
+        most: Sums = {}
+        for each in request:
+            name = BY_CLASS + each.device_class
+            most[name] = max(most.get(name, 0), each.count or every)
+        add(found, most, 1)
+    return found
 
 
 def lots(

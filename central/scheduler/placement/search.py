@@ -26,9 +26,9 @@ from central.scheduler.placement.request import PlacementRequest, RolePreference
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
+from protos.names import BY_CLASS
 from protos.slicing import is_slice
 
-BY_CLASS = "deviceclass.resource.kubernetes.io/"  # before a class's name: each class serves that resource, too
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
 NO_PART = f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"

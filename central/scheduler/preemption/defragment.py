@@ -39,7 +39,7 @@ from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.state.gangs import Gang
 from protos.gpu_sharing import WHOLE
-from protos.names import GPU
+from protos.names import BY_CLASS, GPU
 
 KEPT_S = 300.0  # after a move is decided, in which the pods' controller makes them again
 MAX_TRIALS = 200  # sets of gangs that are tried, least work lost first
@@ -99,6 +99,7 @@ def _enough_in_total(context: PreemptionContext, request: PreemptionRequest) -> 
     return all(
         resource in snapshot.columns.column and amount <= free[snapshot.columns.column[resource]]
         for resource, amount in requested(request.placement.groups).items()
+        if not resource.startswith(BY_CLASS)
     )
 
 

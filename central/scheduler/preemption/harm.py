@@ -24,16 +24,16 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from central.model.facts import PodSpec
+from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.scheduler.state.gangs import Gang
-from protos import slicing
-from protos.names import GPU, GPU_SHARE, MIG
 
 CORES_PER_GPU = 16  # GPU servers have 12 to 28 cores for each GPU
 MEMORY_PER_GPU = 128 << 30  # and 128 to 256 GiB
 TIED = 2**33  # above the difference of any two priorities
 _GPU = 1_000_000  # a GPU in the unit of work and capacity
-_MIG_PARTS = 7  # of a GPU: 1g.10gb is one of them
+_CURRENCY = GpuCurrency()
 # What a pod may count at most, so that sums of 64 bits hold 512 such pods: 268 GPUs, and the work of a year. A node sends
 # when its pods started, and a user what they request.
 SIZE_MOST, LOST_MOST_S = 2**28, 2**25
@@ -118,24 +118,8 @@ def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
 @lru_cache(maxsize=1 << 14)
 def gpus(spec: PodSpec) -> int:
     """What the pod's requests are worth, in millionths of a GPU; SIZE_MOST at most."""
-    devices = cores = memory = 0
-    for resource, amount in spec.requests:
-        if resource == GPU:
-            devices += amount * _GPU
-        elif resource == GPU_SHARE:
-            devices += amount * _GPU // 100
-        elif slicing.is_slice(resource):
-            devices += amount * _parts(resource) * _GPU // _MIG_PARTS
-        elif resource == "cpu":
-            cores = amount * _GPU // (1000 * CORES_PER_GPU)
-        elif resource == "memory":
-            memory = amount * _GPU // MEMORY_PER_GPU
+    requests = dict(spec.requests)
+    devices = _CURRENCY.worth((*spec.requests, *spec.charges)) * _GPU // GPU_UNITS
+    cores = requests.get("cpu", 0) * _GPU // (1000 * CORES_PER_GPU)
+    memory = requests.get("memory", 0) * _GPU // MEMORY_PER_GPU
     return min(max(devices, cores, memory), SIZE_MOST)
-
-
-def _parts(resource: str) -> int:
-    """Sevenths of a GPU: 3 for nvidia.com/mig-3g.20gb and nvidia.com/mig-1c.3g.20gb; 1 if unknown."""
-    for part in resource.removeprefix(MIG).split("."):
-        if part.endswith("g") and part[:-1].isdigit():
-            return min(int(part[:-1]), _MIG_PARTS)
-    return 1

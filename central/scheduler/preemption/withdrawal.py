@@ -16,6 +16,7 @@ from central.model.resources import Sums, add
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.preemption.preemption_request import PreemptionContext, outranks
 from central.scheduler.queues.queue_claims import Claim
+from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state import handlers, reclassification
 from central.scheduler.state.cluster_state import ClusterState
@@ -93,7 +94,7 @@ def _bound_by_queue(context: PreemptionContext, binds: Iterable[Decision]) -> di
         gang = context.state.gang_of(pod) if pod is not None else None
         if pod is not None and gang is not None and gang.account is not None:
             queue = context.queues.by_name[gang.account.queue]
-            counted = context.queues.currency.counted(dict(pod.spec.requests))
+            counted = context.queues.currency.counted(sums_of([pod]))
             add(found.setdefault(queue, {}), counted, 1)
     return found
 

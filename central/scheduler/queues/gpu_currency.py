@@ -1,11 +1,11 @@
-"""Whole GPUs, GPU shares and MIG slices in one currency, for all that a queue is limited to or entitled to.
+"""GPUs, GPU shares, MIG slices and devices of claims in one currency, for all that a queue is limited to or entitled to.
 
-A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its
-fraction of a GPU. They are counted in whole units, GPU_UNITS to a GPU, so that sums are exact. GPU_UNITS is divisible by 100,
+A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its fraction of a
+GPU, a device of NVIDIA's DeviceClasses 1. They are counted in whole units, GPU_UNITS to a GPU, so that sums are exact. GPU_UNITS is divisible by 100,
 7 and 8; another fraction is rounded to the next unit. A key of shares or slices in a Queue is about these alone.
 
-A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has), or what
-`--mig-fraction` says.
+A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has).
+`--mig-fraction` sets other parts, also for other resources.
 
 Design: docs/design/quotas.md
 """
@@ -16,17 +16,23 @@ from fractions import Fraction
 
 from central.model.amounts import Amounts
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
-from protos.names import GPU, GPU_SHARE, MIG
+from protos.names import BY_CLASS, GPU, GPU_SHARE, MIG
 from protos.slicing import is_slice
 
 _PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.(\d+gb)")
 _OF_FOUR = ("1g.6gb", "2g.12gb", "4g.24gb")
+_BY_DEFAULT = {
+    GPU: Fraction(1),
+    GPU_SHARE: Fraction(1, 100),
+    BY_CLASS + "gpu.nvidia.com": Fraction(1),
+    BY_CLASS + "mig.nvidia.com": Fraction(1),
+}
 
 
 class GpuCurrency:
     def __init__(self, fractions: Mapping[str, Fraction] | None = None) -> None:
-        """fractions: of one GPU, by MIG resource, where the default is not right."""
-        self.fractions = dict(fractions or {})
+        """fractions: of one GPU, by resource, where the default is not right."""
+        self.fractions = _BY_DEFAULT | dict(fractions or {})
         self._units: dict[str, int] = {}
 
     def units(self, resource: str) -> int:
@@ -62,14 +68,10 @@ class GpuCurrency:
         return sums
 
     def _fraction(self, resource: str) -> Fraction:
-        if resource == GPU:
-            return Fraction(1)
-        if resource == GPU_SHARE:
-            return Fraction(1, 100)
-        if not is_slice(resource):
-            return Fraction(0)
         if (known := self.fractions.get(resource)) is not None:
             return known
+        if not is_slice(resource):
+            return Fraction(0)
         found = _PROFILE.match(resource.removeprefix(MIG))
         if found is None:
             return Fraction(1, 7)

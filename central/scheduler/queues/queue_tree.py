@@ -30,10 +30,9 @@ from central.model.facts import (
 from central.model.limits import QUEUE_DEPTH
 from central.model.pod_rules import Labels
 from central.model.resources import DEFAULT, GPU_EQUIVALENTS, ROOT, Sums, add, requested
-from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import Quarantine
-from central.scheduler.queues import access
+from central.scheduler.queues import access, queue_capacity
 from central.scheduler.queues.claim_in_flight import ClaimInFlight, ClaimsInFlight, LeavingPod
 from central.scheduler.queues.fifo import FifoQueues, is_ready
 from central.scheduler.queues.gpu_currency import GpuCurrency
@@ -44,7 +43,6 @@ from central.scheduler.queues.tenant_limits import user_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Account, Gang, GangKey
-from protos.names import GPU_SHARE
 
 Value = TypeVar("Value", int, str)
 
@@ -315,7 +313,7 @@ class Queues:
         amounts: dict[int, Sums] = {}  # by id of the spec: a pod class is one object
         for gang, pod in pods:
             if (requests := amounts.get(id(pod.spec))) is None:
-                requests = amounts[id(pod.spec)] = self.currency.counted(dict(pod.spec.requests))
+                requests = amounts[id(pod.spec)] = self.currency.counted(sums_of([pod]))
             yield LeavingPod(gang, pod, requests)
 
     @property
@@ -342,24 +340,9 @@ class Queues:
     ) -> None:
         """Sets the capacity to share: what the queues use and what is free on schedulable nodes.
         What pods outside the queues use is not shared."""
-        columns = snapshot.columns
-        free = columns.free.sum(axis=0)
-        free[0] = columns.gpus.count.sum()
-        for name in unschedulable:
-            if (row := columns.row.get(name)) is not None:
-                free -= columns.free[row]
-                free[0] += columns.free[row, 0] - columns.gpus.count[row]
-        used = self.root.used
-        free_sums = {name: max(int(free[column]), 0) for name, column in columns.column.items()}
-        total = {
-            resource: amount + used.get(resource, 0)
-            for resource, amount in free_sums.items()
-            if self.is_shared(resource)
-        }
-        free_sums[GPU_SHARE] = _free_shares(columns, unschedulable) if GPU_SHARE in used else 0
-        worth = self.currency.worth(free_sums.items())
-        if whole := worth + used.get(GPU_EQUIVALENTS, 0):
-            total[GPU_EQUIVALENTS] = whole
+        total = queue_capacity.total(
+            snapshot, unschedulable, self.currency, self.root.used, self.is_shared
+        )
         if total != self.total:
             self.record_all_usage()
             self.total = total
@@ -470,16 +453,6 @@ def _put(table: dict[str, Value], key: str, value: Value | None) -> bool:
     else:
         table[key] = value
     return True
-
-
-def _free_shares(columns: Columns, unschedulable: frozenset[str] | set[str]) -> int:
-    """Hundredths that are free on GPUs in use as shares."""
-    shares, names = columns.gpus.free_shares, columns.names
-    return sum(
-        sum(left.values())
-        for row, left in enumerate(shares)
-        if left and names[row] not in unschedulable
-    )
 
 
 def _demand(gang: Gang) -> Sums:

@@ -23,7 +23,6 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
-from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
@@ -271,9 +270,11 @@ class Reservation:
 
 
 def is_counted(request: PlacementRequest) -> bool:
-    """Whether the amounts of its pods say all that they take: no shares of devices, no rules or volumes."""
+    """Whether the amounts of its pods, and the devices of their claims, say all that they take: no parts of devices, no
+    rules or volumes."""
     return not request.by_islands and not any(
-        spec.share_containers or spec.has_nics or is_interpod(spec) for spec, _ in request.groups
+        spec.share_containers or spec.has_nics or spec.rules or spec.matched or spec.volumes
+        for spec, _ in request.groups
     )
 
 

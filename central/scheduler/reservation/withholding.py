@@ -95,9 +95,8 @@ class WithheldCapacity:
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
         names = frozenset().union(*map(_volumes, binding), *map(_volumes, self.volumes_only))
         self._volumes = free.reserve_available(names)
-        devices = self._snapshot.pod_counts.devices
-        devices.withhold(frozenset())
-        devices.withhold(devices.available(each for held in binding for each in held.place.devices))
+        devices = frozenset().union(*(held.place.devices for held in binding))
+        self._snapshot.pod_counts.devices.withhold(devices)
         before = self.reservations()
         if before == binding[: len(before)]:  # what the others take depends on none after them
             self._withhold(binding[len(before) :])

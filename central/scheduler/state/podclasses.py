@@ -190,10 +190,11 @@ class PodClasses:
         return replace(seen.spec, volumes=volumes, unsupported=unsupported)
 
     def _with_devices(self, seen: PodSeen, spec: PodSpec) -> PodSpec:
-        devices = self.device_claims.needs(seen)
+        devices, charges = self.device_claims.needs(seen), self.device_claims.charges(seen)
         if devices is None:
-            return spec
-        return replace(spec, devices=devices, unsupported=spec.unsupported or devices.why)
+            return replace(spec, charges=charges) if charges else spec
+        unsupported = spec.unsupported or devices.why
+        return replace(spec, devices=devices, charges=charges, unsupported=unsupported)
 
     def _interned(self, spec: PodSpec) -> PodSpec:
         if len(self._interned_specs) >= _CACHED:

@@ -131,19 +131,16 @@ def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
         if (needs := pod.spec.devices) is not None:
             there.setdefault((snapshot.columns.row[pod.node], needs), []).append(pod)
     shared: dict[str, tuple[AllocatedDevice, ...]] = {}
+    charged: set[str] = set()
     for (row, needs), alike in there.items():
         lots: list[PodDevices] = [()] * len(alike)
         if needs.asks:
             lots, common = claims.allocation.confirm(row, needs, len(alike))
             shared |= common
         for pod, lot in zip(alike, lots, strict=False):
-            claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared)
-    sharing = [
-        state.pods[uid]
-        for claim in shared
-        for uid in claims.users(pod_device_claims.key_of(claim))
-        if uid in state.pods
-    ]
+            charged |= claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared)
+    users = (claims.users(pod_device_claims.key_of(claim)) for claim in shared)
+    sharing = [state.pods[uid] for uid in sorted(charged.union(*users)) if uid in state.pods]
     freed = snapshot.freed
     for pod in (*pods, *sharing):
         reclassify(state, pod)

@@ -72,7 +72,7 @@ def test_work_is_lost_since_the_newest_checkpoint_of_this_run(
         ({"cpu": 8_000}, 0.5),
         ({"cpu": 1_000, "memory": 64 * GIB}, 0.5),
         ({"nvidia.com/mig-3g.20gb": 1}, 3 / 7),
-        ({"nvidia.com/mig-1c.3g.20gb": 2}, 6 / 7),
+        ({"nvidia.com/mig-1c.3g.20gb": 2}, 2 / 7),
         ({"example.com/unknown": 5}, 0.0),
     ],
 )

@@ -1,0 +1,43 @@
+"""The worth of the devices of claims, which queues share out beside the GPUs of device plugins."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from central.model.device_claims import DeviceClaimSpec, DeviceRequest
+from central.scheduler.device_claims.device_fitting import Demand
+from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice
+
+
+class DeviceWorth:
+    """A device is worth what the most valuable class that selects it says.
+
+    outdated: nodes whose devices changed"""
+
+    def __init__(self, pools: DevicePools, demand: Callable[[DeviceClaimSpec], Demand]) -> None:
+        self.outdated: set[str] = {*pools.by_node}
+        self._pools, self._demand = pools, demand
+        self._by_node: dict[str, int] = {}
+
+    def total(self, units: Mapping[str, int], without: Iterable[str]) -> int:
+        """units: by DeviceClass, the same in each call; without: nodes."""
+        if self.outdated:
+            demands = [(self._one_of(name), worth) for name, worth in units.items()]
+            for node in self.outdated:
+                self._by_node.pop(node, None)
+                if worth := sum(
+                    _worth(each, demands) for each in self._pools.by_node.get(node, ())
+                ):
+                    self._by_node[node] = worth
+            self.outdated.clear()
+        if not self._by_node:
+            return 0
+        return sum(self._by_node.values()) - sum(self._by_node.get(node, 0) for node in without)
+
+    def _one_of(self, name: str) -> Demand:
+        return self._demand(DeviceClaimSpec(((DeviceRequest("", name, 1),),)))
+
+
+def _worth(device: PooledDevice, demands: Iterable[tuple[Demand, int]]) -> int:
+    if device.device.unsupported:
+        return 0
+    seen = ((demand.signature(device), worth) for demand, worth in demands)
+    return max((worth for found, worth in seen if found.usable or found.tainted), default=0)
