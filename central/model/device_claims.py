@@ -157,8 +157,11 @@ DeviceFact = (
 )
 
 
+EXTENDED = "extended resources"  # no valid name of an entry
+
+
 class PodDeviceClaim(NamedTuple):
-    """An entry of a pod's resourceClaims."""
+    """An entry of a pod's resourceClaims, or the claim that was made for its extended resources."""
 
     name: str  # within the pod
     claim: str  # the ResourceClaim's name; empty: it is not made yet
@@ -200,9 +203,10 @@ class AllocatedDevice(NamedTuple):
 class ClaimAllocation(NamedTuple):
     """Devices that are written to a claim before its pod is bound."""
 
-    claim: str  # in the pod's namespace
+    claim: str  # in the pod's namespace; empty: it is made for extended resources
     uid: str
     devices: tuple[
         AllocatedDevice, ...
     ] = ()  # none: it is allocated, and is only reserved for the pod
     places: Places = ()  # nodes from which the devices can be used
+    served: tuple[tuple[str, str], ...] = ()  # extended resources, and the DeviceClass of each

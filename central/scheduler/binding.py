@@ -52,7 +52,7 @@ def binds(
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
     allocations = state.podclasses.device_claims.allocations
-    device_claims = [allocations(pod) if pod.device_claims else () for pod in seen]
+    device_claims = [allocations(pod) for pod in seen]
     columns = (
         map(_uid, seen),
         map(_namespace, seen),

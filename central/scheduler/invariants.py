@@ -336,7 +336,7 @@ def _account(queues: Queues, gang: Gang) -> None:
     """The gang's account has what its pods use, in the queue that it is in."""
     taken: dict[str, int] = {}
     for pod in gang.members.values():
-        counted = (*pod.seen.spec.requests, *pod.spec.charges) if pod.node and pod.alive else ()
+        counted = (*pod.spec.requests, *pod.spec.charges) if pod.node and pod.alive else ()
         for resource, amount in counted:
             taken[resource] = taken.get(resource, 0) + amount
     charged = queues.counts(gang)

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from central.model.decisions import Bind
 from central.model.device_claims import (
+    EXTENDED,
     ClaimKey,
     DeviceClaimGone,
     DeviceClaimSeen,
     DeviceClaimSpec,
     DeviceId,
+    PodDeviceClaim,
 )
 from central.model.facts import Fact, PodSeen
 
@@ -56,9 +58,23 @@ class DeviceClaimController:
             entries.append(entry._replace(claim=name))
         return replace(seen, device_claims=tuple(entries)), made
 
+    @staticmethod
+    def named(bind: Bind, seen: PodSeen) -> PodSeen:
+        """The pod with the name of the claim that is made for its extended resources."""
+        if not any(planned.served for planned in bind.device_claims):
+            return seen
+        others = (each for each in seen.device_claims if each.name != EXTENDED)
+        return replace(seen, device_claims=(*others, PodDeviceClaim(EXTENDED, _made_for(bind))))
+
     def bind_claims(self, bind: Bind) -> Iterator[Fact]:
         for planned in bind.device_claims:
-            claim = self._claims[bind.namespace, planned.claim]
+            if planned.served:
+                name, spec = _made_for(bind), DeviceClaimSpec(())
+                claim = DeviceClaimSeen(
+                    bind.namespace, name, f"{bind.pod}/{name}", spec, pod=bind.pod
+                )
+            else:
+                claim = self._claims[bind.namespace, planned.claim]
             if claim.allocated is None:
                 if not planned.devices:
                     raise AssertionError(
@@ -81,7 +97,11 @@ class DeviceClaimController:
         """The claims that were made for the pod go with it."""
         yield from self.pod_ended(seen)
         for entry in seen.device_claims:
-            if entry.template and entry.claim:
+            if (entry.template or entry.name == EXTENDED) and entry.claim:
                 gone = DeviceClaimGone(seen.namespace, entry.claim)
                 self.apply(gone)
                 yield gone
+
+
+def _made_for(bind: Bind) -> str:
+    return f"{bind.name}-extended-resources"

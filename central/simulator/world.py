@@ -186,7 +186,7 @@ class World:
             yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
             return
         self.pods_waiting -= waits(sim_pod.seen)
-        sim_pod.seen = replace(sim_pod.seen, node=bind.node)
+        sim_pod.seen = self._device_claims.named(bind, replace(sim_pod.seen, node=bind.node))
         self._start(sim_pod, now, planned=bind.gpus)
         if not sim_pod.plan.start_s:
             self._run(sim_pod, now)

@@ -195,3 +195,40 @@ def test_a_gang_that_does_not_fit_takes_nothing(server: Plane) -> None:
     assert not any(nodes(server, "b"))
     assert not given(server)
     end(server, "b")
+
+
+def test_a_claim_is_made_for_an_extended_resource(server: Plane) -> None:
+    """Two containers and an init container: each has its own devices, and the init container those of the others."""
+    name = "example.com/gpu"
+    if not server.client.request("GET", f"{RESOURCES}/deviceclasses/serving", None, "").ok:
+        post(
+            server.client,
+            f"{RESOURCES}/deviceclasses",
+            device_class("serving", extendedResourceName=name),
+        )
+    one = {"image": "none", "resources": {"limits": {name: "1"}}}
+    for i in range(2):
+        made = member(f"x-{i}", "x", 2)
+        made["spec"]["containers"] = [{"name": "a", **one}, {"name": "b", **one}]
+        made["spec"]["initContainers"] = [{"name": "first", **one}]
+        post(server.client, PODS, made)
+    eventually(lambda: sorted(nodes(server, "x")) == ["a", "b"], 60)
+    assert sorted(each for some in given(server).values() for each in some) == [
+        "a/gpu-0",
+        "a/gpu-1",
+        "b/gpu-0",
+        "b/gpu-1",
+    ]
+    for pod in pods(server, "x"):
+        told = pod["status"]["extendedResourceClaimStatus"]
+        claim = server.client.get(f"{CLAIMS}/{told['resourceClaimName']}")
+        assert claim["metadata"]["annotations"] == {
+            "resource.kubernetes.io/extended-resource-claim": "true"
+        }
+        requests = ["container-1-request-0", "container-2-request-0"]
+        assert [each["name"] for each in claim["spec"]["devices"]["requests"]] == requests
+        results = claim["status"]["allocation"]["devices"]["results"]
+        assert [each["request"] for each in results] == requests
+        uses = {(each["containerName"], each["requestName"]) for each in told["requestMappings"]}
+        assert uses == {("a", requests[0]), ("b", requests[1]), ("first", requests[0])}
+    end(server, "x")

@@ -281,6 +281,9 @@ def of_kinds(verbs: str, *kinds: str, sub: str = "") -> set[tuple[str, str, str]
     return {(path.group, path.plural + sub, verb) for path in paths for verb in verbs.split()}
 
 
+CLAIM_VERBS = ("get", "patch", "create", "delete")
+
+
 def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
     jobs = {kind.resource for kind in job_kinds(Decoder((), ()))}
     watched = {kind.resource for kind in kinds(Decoder((), ()))} - jobs
@@ -295,7 +298,7 @@ def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
         ("", "pods/eviction", "create"),
         ("", "pods", "delete"),
         ("resource.k8s.io", "deviceclasses", "get"),
-        *((("resource.k8s.io", "resourceclaims", verb)) for verb in ("get", "patch")),
+        *(("resource.k8s.io", "resourceclaims", verb) for verb in CLAIM_VERBS),
         ("resource.k8s.io", "resourceclaims/status", "patch"),
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
         ("", "events", "create"),

@@ -23,6 +23,7 @@ from central.kube.decode.fields import (
 from central.kube.decode.quantities import InvalidQuantity, parse_exact
 from central.model import limits
 from central.model.device_claims import (
+    EXTENDED,
     Device,
     DeviceAttribute,
     DeviceClaimSeen,
@@ -289,4 +290,7 @@ def pod_device_claims(spec: Json, status: Json) -> tuple[PodDeviceClaim, ...]:
             )
         if claim or made.get(name, "") or name not in made:  # else the pod needs none
             found.append(PodDeviceClaim(name, claim or made.get(name, ""), template))
+    extended = map_field(status, "extendedResourceClaimStatus", "status", limits.CLAIMS)
+    if claim := text_field(extended, "resourceClaimName", limits.NAME):
+        found.append(PodDeviceClaim(EXTENDED, claim))
     return tuple(found)

@@ -90,7 +90,7 @@ class PodDecoder:
         awaited = None if ours else self._awaited(meta, spec, status, namespace, labels)
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
-        if ours and spec.get("resourceClaims"):
+        if ours and (spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")):
             reader = device_claim_decoder.pod_device_claims
             fields["device_claims"] = errors.read((), reader, spec, status)
         return PodSeen(

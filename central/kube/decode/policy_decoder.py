@@ -16,6 +16,7 @@ from central.kube.decode.fields import (
     whole,
 )
 from central.kube.decode.pod_affinity import label_expressions
+from central.kube.decode.quantities import parse_time
 from central.kube.decode.queue_policy import amounts_field
 from central.model import limits
 from central.model.amounts import Amounts
@@ -42,7 +43,8 @@ def _device_class(raw: Json, seen: DeviceClassSeen) -> DeviceClassSeen:
     spec = raw.get("spec") or {}
     resource = text_field(spec, "extendedResourceName", limits.NAME)
     chosen = device_claim_decoder.selectors(spec, "spec")
-    return replace(seen, resource=resource, selectors=chosen)
+    created = parse_time(raw["metadata"].get("creationTimestamp"))
+    return replace(seen, resource=resource, selectors=chosen, created=created)
 
 
 def decode_queue(raw: Json) -> QueueSeen:

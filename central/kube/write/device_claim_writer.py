@@ -12,7 +12,7 @@ from typing import Any
 from central.kube.decode.device_claim_decoder import FINALIZER
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
-from central.kube.write import pod_requests
+from central.kube.write import extended_claim, pod_requests
 from central.kube.write.retrying import Retry, call, object_of, says_gone
 from central.model.decisions import Bind
 from central.model.device_claims import AllocatedDevice, ClaimAllocation, Places
@@ -30,8 +30,12 @@ class DeviceClaimWriter:
         """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done. Raises
         Retry."""
         for planned in bind.device_claims:
-            if why := self._allocate(bind, planned):
-                return f"ResourceClaim {planned.claim} {why}"
+            if (
+                why := self._allocate_made(bind, planned)
+                if planned.served
+                else self._allocate(bind, planned)
+            ):
+                return f"ResourceClaim {planned.claim or extended_claim.name_of(bind)} {why}"
         return ""
 
     def release(self, bind: Bind) -> None:
@@ -40,6 +44,11 @@ class DeviceClaimWriter:
         if pod is not None and (pod.get("spec") or {}).get("nodeName"):
             return
         for planned in bind.device_claims:
+            if planned.served:
+                made = self._read_named(bind, extended_claim.name_of(bind))
+                if made is not None and extended_claim.is_of(made, bind):
+                    self._delete(bind, made)
+                continue
             claim = self._read(bind, planned)
             if claim is None:
                 continue
@@ -78,13 +87,65 @@ class DeviceClaimWriter:
 
     def _read(self, bind: Bind, planned: ClaimAllocation) -> Json | None:
         """Reads the claim. Returns None if it is gone, or another one has its name."""
-        reply = call(self._client, "GET", CLAIM.path(bind.namespace, planned.claim))
-        if says_gone(reply, CLAIM, planned.claim):
+        claim = self._read_named(bind, planned.claim)
+        return claim if claim is not None and claim["metadata"]["uid"] == planned.uid else None
+
+    def _read_named(self, bind: Bind, name: str) -> Json | None:
+        reply = call(self._client, "GET", CLAIM.path(bind.namespace, name))
+        if says_gone(reply, CLAIM, name):
             return None
         if not reply.ok:
-            raise pod_requests.Refused(f"ResourceClaim {planned.claim}: {reply.error().message}")
-        claim = object_of(reply, CLAIM, planned.claim)
-        return claim if claim["metadata"]["uid"] == planned.uid else None
+            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
+        return object_of(reply, CLAIM, name)
+
+    # --- the claim for extended resources ---------------------------------------------
+
+    def _allocate_made(self, bind: Bind, planned: ClaimAllocation) -> str:
+        """Makes the claim, allocates it, and tells the kubelet of it in the pod's status."""
+        pod = pod_requests.read_pod(self._client, bind.namespace, bind.name, bind.pod)
+        if pod is None:
+            return "is of a pod that is gone"
+        try:
+            claim, given, status = extended_claim.claim_of(bind, planned, pod, FINALIZER)
+        except (ValueError, TypeError, KeyError) as error:  # InvalidQuantity is a ValueError
+            return f"cannot be made: {error}"
+        made = self._made(bind, claim)
+        if not extended_claim.is_of(made, bind):
+            return "belongs to another pod"
+        if why := self._allocate(bind, given._replace(uid=made["metadata"]["uid"])):
+            self._delete(bind, made)
+            raise Retry(f"ResourceClaim {given.claim} {why}")
+        body = {"metadata": {"uid": bind.pod}, "status": {"extendedResourceClaimStatus": status}}
+        path = pod_requests.POD.path(bind.namespace, bind.name) + "/status"
+        reply = call(self._client, "PATCH", path, body, MERGE)
+        if not reply.ok:
+            return reply.error().message
+        told = object_of(reply, pod_requests.POD, bind.name)["status"]
+        if not told.get("extendedResourceClaimStatus"):
+            return "cannot be used: the API server keeps no extendedResourceClaimStatus (Kubernetes 1.36 does)"
+        return ""
+
+    def _made(self, bind: Bind, claim: Json) -> Json:
+        """Creates the claim, or reads the one that an earlier attempt has created."""
+        name = claim["metadata"]["name"]
+        reply = call(self._client, "POST", CLAIM.path(bind.namespace), claim)
+        if reply.ok:
+            return object_of(reply, CLAIM, name)
+        if reply.status != CONFLICT:
+            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
+        if (found := self._read_named(bind, name)) is None:
+            raise Retry(f"ResourceClaim {name} has gone")
+        return found
+
+    def _delete(self, bind: Bind, claim: Json) -> None:
+        """Deletes a claim that was made for the pod. Without its finalizer, which is for claims of running pods."""
+        meta = claim["metadata"]
+        reply = self._patch(bind, claim, {"metadata": {"finalizers": None}})
+        if reply.ok:
+            options = {"preconditions": {"uid": meta["uid"]}}
+            reply = call(self._client, "DELETE", CLAIM.path(bind.namespace, meta["name"]), options)
+        if not reply.ok and not says_gone(reply, CLAIM, meta["name"]):
+            raise pod_requests.Refused(f"ResourceClaim {meta['name']}: {reply.error().message}")
 
     def _with_finalizer(self, bind: Bind, claim: Json) -> Json:
         name, known = claim["metadata"]["name"], claim["metadata"].get("finalizers") or []

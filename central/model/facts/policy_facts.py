@@ -16,6 +16,7 @@ class DeviceClassSeen:
     )
     selectors: tuple[str, ...] = ()  # CEL expressions; all of them hold for its devices
     error: str = ""  # why its devices cannot be selected
+    created: float = 0.0  # seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from central.scheduler.device_claims.device_fitting import Demand, NodeDevices, 
 from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
 from central.scheduler.device_claims.device_worth import DeviceWorth
+from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.inventory.dirty_rows import DirtyRows
 
 MANY = np.int64(2**40)
@@ -74,6 +75,7 @@ class DeviceAllocation:
         self.selectors = DeviceSelectors()
         self.pools = DevicePools(self.selectors)
         self.classes: dict[str, DeviceClassSeen] = {}
+        self.extended = ExtendedResources()
         self.version = 0  # changes whenever capacity() may have changed
         self._nodes = nodes
         self._row: dict[str, int] = {}
@@ -91,11 +93,12 @@ class DeviceAllocation:
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
         self._known_counts: dict[object, int] = {}
-        self._worth = DeviceWorth(self.pools, self.demand)
+        self._worth = DeviceWorth(self.pools, self.demand, self._in_use)
 
     # --- what is there --------------------------------------------------------------
 
     def put_node(self, row: int, node: NodeSeen | None, before: NodeSeen | None) -> None:
+        self.extended.put_node(node, before)
         if before is not None:
             self._row.pop(before.name, None)
         if node is not None:
@@ -107,17 +110,17 @@ class DeviceAllocation:
     def apply(self, fact: SliceSeen | SliceGone | TaintRuleSeen | TaintRuleGone) -> None:
         for node in self.pools.apply(fact):
             self._touch(node)
-            self._worth.outdated.add(node)
 
     def set_class(self, name: str, fact: DeviceClassSeen | None) -> None:
         self.classes.pop(name, None)
         if fact is not None:
             self.classes[name] = fact
+        self.extended.set_classes(self.classes)
         self._demands.clear()
         for device in self.pools.devices.values():
             device.signatures.clear()
         self._known_counts.clear()
-        self._worth = DeviceWorth(self.pools, self.demand)
+        self._worth = DeviceWorth(self.pools, self.demand, self._in_use)
         self._reset()
 
     def _reset(self) -> None:
@@ -127,6 +130,7 @@ class DeviceAllocation:
     def _touch(self, node: str) -> None:
         """Makes the node be counted again."""
         self.version += 1
+        self._worth.outdated.add(node)
         if node == EVERYWHERE:
             self._resets += 1
         elif (row := self._row.get(node)) is not None:
@@ -308,9 +312,13 @@ class DeviceAllocation:
             found = self._demands[spec] = Demand(spec, self.classes, self.selectors)
         return found
 
-    def worth(self, units: Mapping[str, int], without: Iterable[str]) -> int:
-        """Returns the worth of all devices but those of some nodes, by what one of each DeviceClass is worth."""
-        return self._worth.total(units, without)
+    def _in_use(self, device: DeviceId) -> bool:
+        """Returns whether a claim has the device, or a draft."""
+        return self._held[device] > (device in self._withheld)
+
+    def free_worth(self, units: Mapping[str, int], without: Iterable[str]) -> int:
+        """Returns the worth of the free devices, but those of some nodes, by what one of each DeviceClass is worth."""
+        return self._worth.free(units, without)
 
     def spans_nodes(self, needs: DeviceNeeds) -> bool:
         """Returns whether a placed pod may take a device that pods on other nodes could have used."""

@@ -1,8 +1,8 @@
-"""The worth of the devices of claims, which queues share out beside the GPUs of device plugins."""
+"""The worth of the free devices of claims, which queues share out beside the GPUs of device plugins."""
 
 from collections.abc import Callable, Iterable, Mapping
 
-from central.model.device_claims import DeviceClaimSpec, DeviceRequest
+from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
 from central.scheduler.device_claims.device_fitting import Demand
 from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice
 
@@ -10,22 +10,27 @@ from central.scheduler.device_claims.device_pools import DevicePools, PooledDevi
 class DeviceWorth:
     """A device is worth what the most valuable class that selects it says.
 
-    outdated: nodes whose devices changed"""
+    outdated: nodes whose devices changed, or became free or in use"""
 
-    def __init__(self, pools: DevicePools, demand: Callable[[DeviceClaimSpec], Demand]) -> None:
+    def __init__(
+        self,
+        pools: DevicePools,
+        demand: Callable[[DeviceClaimSpec], Demand],
+        in_use: Callable[[DeviceId], bool],
+    ) -> None:
         self.outdated: set[str] = {*pools.by_node}
-        self._pools, self._demand = pools, demand
+        self._pools, self._demand, self._in_use = pools, demand, in_use
         self._by_node: dict[str, int] = {}
 
-    def total(self, units: Mapping[str, int], without: Iterable[str]) -> int:
+    def free(self, units: Mapping[str, int], without: Iterable[str]) -> int:
         """units: by DeviceClass, the same in each call; without: nodes."""
         if self.outdated:
             demands = [(self._one_of(name), worth) for name, worth in units.items()]
             for node in self.outdated:
+                there = self._pools.by_node.get(node, ())
+                worth = sum(self._worth(each, demands) for each in there)
                 self._by_node.pop(node, None)
-                if worth := sum(
-                    _worth(each, demands) for each in self._pools.by_node.get(node, ())
-                ):
+                if worth:
                     self._by_node[node] = worth
             self.outdated.clear()
         if not self._by_node:
@@ -35,9 +40,8 @@ class DeviceWorth:
     def _one_of(self, name: str) -> Demand:
         return self._demand(DeviceClaimSpec(((DeviceRequest("", name, 1),),)))
 
-
-def _worth(device: PooledDevice, demands: Iterable[tuple[Demand, int]]) -> int:
-    if device.device.unsupported:
-        return 0
-    seen = ((demand.signature(device), worth) for demand, worth in demands)
-    return max((worth for found, worth in seen if found.usable or found.tainted), default=0)
+    def _worth(self, device: PooledDevice, demands: Iterable[tuple[Demand, int]]) -> int:
+        if device.device.unsupported or self._in_use(device.id):
+            return 0
+        seen = ((demand.signature(device), worth) for demand, worth in demands)
+        return max((worth for found, worth in seen if found.usable or found.tainted), default=0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from central.model.amounts import Amounts
 from central.model.device_claims import (
+    EXTENDED,
     AllocatedDevice,
     ClaimAllocation,
     ClaimKey,
@@ -19,6 +20,7 @@ from central.model.device_claims import (
     DeviceFact,
     DeviceNeeds,
     Places,
+    PodDeviceClaim,
 )
 from central.model.facts import DeviceClassSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
@@ -48,7 +50,10 @@ class DeviceClaims:
         self._placed: set[str] = (
             set()
         )  # uids of pods with a node that the API server does not show yet
-        self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # claims of pods with nodes, by uid
+        self._used: dict[
+            str, frozenset[ClaimKey]
+        ] = {}  # claims of pods that have not ended, by uid
+        self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # ... of those with nodes
 
     def apply(self, fact: DeviceFact) -> list[str]:
         """Returns the uids of the pods whose needs may have changed."""
@@ -61,6 +66,9 @@ class DeviceClaims:
             self._claims[key] = fact
             if fact.allocated is not None or (before is not None and before.uid != fact.uid):
                 self.plans.pop(key, None)
+            if self._replace_own(fact):
+                self._hold(key)
+                return sorted({*self.users(key), fact.pod})
         else:
             self.plans.pop(key, None)
         self._hold(key)
@@ -87,6 +95,68 @@ class DeviceClaims:
             devices = tuple(each.id for each in plan.devices)
         self.allocation.set_allocated("/".join(key), devices)
 
+    # --- claims for extended resources ------------------------------------------------
+
+    def concern(self, seen: PodSeen | None) -> bool:
+        """Whether the pod has claims, or may have had some."""
+        return seen is not None and (
+            bool(seen.device_claims) or bool(self.allocation.extended) or seen.uid in self._used
+        )
+
+    def by_claim(self, seen: PodSeen) -> Amounts:
+        """Returns the requests of the pod that a claim of its own serves, which Lockstep makes or has made."""
+        extended = self.allocation.extended
+        if not extended:
+            return ()
+        if self._has_made(seen) or _own_key(seen.namespace, seen.uid) in self.plans:
+            return extended.served(seen.spec)
+        return (
+            ()
+            if seen.node or not seen.ours or seen.phase in ENDED
+            else extended.by_claim(seen.spec)
+        )
+
+    def _has_made(self, seen: PodSeen) -> bool:
+        """Whether the pod's status names such a claim. One that is gone is made again while the pod has no node."""
+        return any(
+            name == EXTENDED and (bool(seen.node) or (seen.namespace, claim) in self._claims)
+            for name, claim, _ in seen.device_claims
+        )
+
+    def _make_own(self, seen: PodSeen, *, gone: bool) -> None:
+        """Makes the claim that the API server has only when the pod is bound."""
+        key = _own_key(seen.namespace, seen.uid)
+        amounts = () if gone or self._has_made(seen) else self.by_claim(seen)
+        if amounts:
+            spec = self.allocation.extended.claim(amounts)
+            self._claims[key] = DeviceClaimSeen(*key, "", self._interned(spec), pod=seen.uid)
+        elif self._claims.pop(key, None) is not None:
+            self.plans.pop(key, None)
+            self._hold(key)
+
+    def _replace_own(self, made: DeviceClaimSeen) -> bool:
+        """Ends the plan of a pod's own claim if the API server has the claim now, with the planned devices."""
+        key = _own_key(made.namespace, made.pod)
+        plan = self.plans.get(key)
+        if plan is None or made.allocated != tuple(each.id for each in plan.devices):
+            return False
+        del self.plans[key]
+        self._hold(key)
+        return True
+
+    def _entries(self, seen: PodSeen) -> tuple[PodDeviceClaim, ...]:
+        """The pod's claims, with the one for its extended resources."""
+        key = _own_key(seen.namespace, seen.uid)
+        if key not in self._claims:
+            return seen.device_claims
+        own = PodDeviceClaim(EXTENDED, key[1])
+        return (*(each for each in seen.device_claims if each.name != EXTENDED), own)
+
+    def _keys(self, seen: PodSeen) -> Iterator[ClaimKey]:
+        for claim in dict.fromkeys(each.claim for each in self._entries(seen)):
+            if claim:
+                yield seen.namespace, claim
+
     # --- users ---------------------------------------------------------------------
 
     def users(self, key: ClaimKey) -> list[str]:
@@ -95,10 +165,14 @@ class DeviceClaims:
     def update_pod(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
         """seen is None if the pod is gone, before if it is new. Returns the uids of the pods whose class may change: they
         share a claim from now on or no longer, or are charged for one."""
-        had, has = _live_claims(before), _live_claims(seen)
         pod = seen or before
         if pod is None:
             return []
+        self._make_own(pod, gone=seen is None)
+        had = self._used.pop(pod.uid, frozenset())
+        has = frozenset() if seen is None or seen.phase in ENDED else frozenset(self._keys(seen))
+        if has:
+            self._used[pod.uid] = has
         if seen is None or seen.node:
             self._placed.discard(pod.uid)
         changed: set[str] = set()
@@ -130,8 +204,10 @@ class DeviceClaims:
     def charges(self, seen: PodSeen) -> Amounts:
         """Returns the devices that queues count for the pod, by the resource name of their DeviceClass. A claim that several
         pods use is counted once."""
-        sums: Sums = {}
-        for key in _claims_of(seen):
+        sums: Sums = dict(self.by_claim(seen))
+        for key in dict.fromkeys(
+            (seen.namespace, e.claim) for e in seen.device_claims if e.name != EXTENDED
+        ):
             users, claim = self._users.get(key), self._claims.get(key)
             if users is None or claim is None or not users.is_charged(seen.uid, seen.gang_key):
                 continue
@@ -154,7 +230,7 @@ class DeviceClaims:
         held: list[str] = []
         why = ""
         placed = bool(seen.node) or seen.uid in self._placed
-        for name, claim, template in seen.device_claims:
+        for name, claim, template in self._entries(seen):
             key = (seen.namespace, claim)
             found = self._claims.get(key) if claim else None
             if placed:
@@ -234,8 +310,8 @@ class DeviceClaims:
         for spec, devices in own:
             left.setdefault(spec, []).append(devices)
         self._placed.add(seen.uid)
-        changed = self._set_on_node(seen.uid, _live_claims(seen))
-        for key in _claims_of(seen):
+        changed = self._set_on_node(seen.uid, self._used.get(seen.uid, frozenset()))
+        for key in self._keys(seen):
             claim = self._claims.get(key)
             if claim is None or claim.allocated is not None:
                 continue
@@ -253,7 +329,7 @@ class DeviceClaims:
         """Adds a plan of an earlier state, before the pods are known."""
         claim = self._claims.get(key)
         self._placed |= plan.pods
-        if plan.pods and claim is not None and claim.allocated is None:
+        if plan.pods and (_is_own(key) or (claim is not None and claim.allocated is None)):
             self.plans[key] = plan
             self._hold(key)
 
@@ -262,7 +338,7 @@ class DeviceClaims:
         self._placed.discard(seen.uid)
         changed = self._set_on_node(seen.uid, frozenset())
         ended: list[ClaimKey] = []
-        for key in _claims_of(seen):
+        for key in self._keys(seen):
             if (plan := self.plans.get(key)) is not None:
                 plan.pods.discard(seen.uid)
                 if not plan.pods:
@@ -273,13 +349,16 @@ class DeviceClaims:
 
     def allocations(self, seen: PodSeen) -> tuple[ClaimAllocation, ...]:
         """Returns what must be written to the pod's claims before it is bound."""
-        found = []
-        for key in _claims_of(seen):
+        found: list[ClaimAllocation] = []
+        for key in self._keys(seen) if self.concern(seen) else ():
             claim, plan = self._claims.get(key), self.plans.get(key)
             if claim is None or seen.uid in claim.reserved:
                 continue
             if plan is None or claim.allocated is not None:
                 found.append(ClaimAllocation(claim.name, claim.uid))
+            elif _is_own(key):
+                served = tuple((each.name, each.device_class) for (each,) in claim.spec.requests)
+                found.append(ClaimAllocation("", "", plan.devices, plan.places, served))
             else:
                 found.append(ClaimAllocation(claim.name, claim.uid, plan.devices, plan.places))
         return tuple(found)
@@ -314,12 +393,10 @@ def key_of(claim: str) -> ClaimKey:
     return namespace, name
 
 
-def _claims_of(seen: PodSeen) -> Iterator[ClaimKey]:
-    for claim in dict.fromkeys(each.claim for each in seen.device_claims):
-        if claim:
-            yield seen.namespace, claim
+def _own_key(namespace: str, uid: str) -> ClaimKey:
+    """Of the claim for a pod's extended resources before the API server has it. No other claim has such a name."""
+    return namespace, f"<{uid}>"
 
 
-def _live_claims(seen: PodSeen | None) -> frozenset[ClaimKey]:
-    ended = seen is None or seen.phase in ENDED
-    return frozenset() if ended or seen is None else frozenset(_claims_of(seen))
+def _is_own(key: ClaimKey) -> bool:
+    return key[1].startswith("<")

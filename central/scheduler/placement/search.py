@@ -20,13 +20,11 @@ from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of
 from central.scheduler.placement.levels import ladder
-from central.scheduler.placement.never_fits import is_offered
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BY_CLASS
 from protos.slicing import is_slice
 
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
@@ -41,10 +39,8 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     """
     by_islands = request.by_islands
     snapshot = draft.snapshot
-    has_classes = bool(snapshot.pod_counts.devices.classes)
     for spec, _ in request.groups:
-        refusal = spec.unsupported or (by_islands and _not_inside_node(spec))
-        if refusal := refusal or (has_classes and _served_by_class(snapshot, spec)):
+        if refusal := spec.unsupported or (by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal, INVALID)
     levels = ladder(snapshot, request.required)
     if len(levels) > 1 and _is_one_share(request):
@@ -212,18 +208,6 @@ def _fit_sequentially(
     except DoesNotFit as refusal:
         text = _why(draft.snapshot, request, refusal.why)
         raise DoesNotFit(text) from None
-
-
-def _served_by_class(snapshot: Snapshot, spec: PodSpec) -> str:
-    """Names the DeviceClass that serves a resource of the pod which no node offers by a device plugin; empty: none."""
-    for name, known in sorted(snapshot.pod_counts.devices.classes.items()):
-        asked = (each for each, _ in spec.requests if each in (known.resource, BY_CLASS + name))
-        if (resource := next(asked, "")) and not is_offered(snapshot, resource):
-            return (
-                f"asks for {resource}, which DeviceClass {name} serves; Lockstep allocates no devices for extended "
-                f"resources: give the pod a device claim of DeviceClass {name}, or run a device plugin on such nodes"
-            )
-    return ""
 
 
 def _why(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> str:

@@ -31,9 +31,7 @@ def total(
         if is_shared(resource)
     }
     free_sums[GPU_SHARE] = _free_shares(columns, unschedulable) if GPU_SHARE in used else 0
-    worth = currency.worth(free_sums.items()) + _devices_left(
-        snapshot, unschedulable, currency, used
-    )
+    worth = currency.worth(free_sums.items()) + _free_devices(snapshot, unschedulable, currency)
     if whole := worth + used.get(GPU_EQUIVALENTS, 0):
         found[GPU_EQUIVALENTS] = whole
     return found
@@ -49,14 +47,12 @@ def _free_shares(columns: Columns, unschedulable: Set[str]) -> int:
     )
 
 
-def _devices_left(
-    snapshot: Snapshot, unschedulable: Set[str], currency: GpuCurrency, used: Sums
-) -> int:
-    """The worth of all devices of claims, without what the queues use of them."""
+def _free_devices(snapshot: Snapshot, unschedulable: Set[str], currency: GpuCurrency) -> int:
+    """The worth of the free devices of claims."""
     devices = snapshot.pod_counts.devices
-    worth = {name: currency.units(BY_CLASS + name) for name in devices.classes}
-    units = {name: each for name, each in worth.items() if each}
-    if not units:
-        return 0
-    in_use = sum(used.get(BY_CLASS + name, 0) * each for name, each in units.items())
-    return devices.worth(units, unschedulable) - in_use
+    units = {
+        name: worth
+        for name, known in devices.classes.items()
+        if (worth := currency.units(BY_CLASS + name) or currency.units(known.resource or ""))
+    }
+    return devices.free_worth(units, unschedulable) if units else 0

@@ -254,6 +254,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     state.node_sets.unschedulable.discard(name)
     state.node_sets.not_ready.discard(name)
     state.snapshot.drop_node(name)
+    reclassification.offers_changed(state)
     state.network.node_changed()
     _update_health(state, node)
     forget_if_empty(state, name)
@@ -323,6 +324,7 @@ def _put_row(state: ClusterState, node: ClusterNode) -> None:
     snapshot.put_node(merged)
     for row, spec in moved:
         snapshot.take(row, spec)
+    reclassification.offers_changed(state)
 
 
 def _update_health(state: ClusterState, node: ClusterNode) -> None:

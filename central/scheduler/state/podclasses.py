@@ -18,6 +18,7 @@ from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.state.rule_index import LabelIndex, RuleBucket, RuleIndex
 from central.scheduler.volumes.claims import VolumeClaims
+from protos.names import GPU
 
 NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 
@@ -135,9 +136,7 @@ class PodClasses:
         if (seen.claims if seen else ()) != (before.claims if before else ()):
             mates += self.storage.remove_pod(before) if before is not None else ()
             mates += self.storage.add_pod(seen) if seen is not None else ()
-        if (seen is not None and seen.device_claims) or (
-            before is not None and before.device_claims
-        ):
+        if self.device_claims.concern(seen or before):
             mates += self.device_claims.update_pod(seen, before)
         if seen is None or before is None or seen.labels != before.labels:
             self._index_labels(seen, before)
@@ -155,7 +154,7 @@ class PodClasses:
     def class_of(self, seen: PodSeen) -> PodSpec:
         """The class of the pod: one object for all pods of the class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
-        if seen.device_claims:
+        if self.device_claims.concern(seen):
             spec = self._with_devices(seen, spec)
         if self._refused and not self.tracks(seen):
             spec = replace(spec, rules=None, unsupported=spec.unsupported or _too_many(seen))
@@ -191,6 +190,8 @@ class PodClasses:
 
     def _with_devices(self, seen: PodSeen, spec: PodSpec) -> PodSpec:
         devices, charges = self.device_claims.needs(seen), self.device_claims.charges(seen)
+        if served := self.device_claims.by_claim(seen):
+            spec = _without(spec, dict(served))
         if devices is None:
             return replace(spec, charges=charges) if charges else spec
         unsupported = spec.unsupported or devices.why
@@ -206,6 +207,14 @@ class PodClasses:
         if namespace_labels is None:
             namespace_labels = {NAME: namespace}
         return peers.match(namespace, dict(labels), namespace_labels, leaving)
+
+
+def _without(spec: PodSpec, served: Mapping[str, int]) -> PodSpec:
+    """The class without requests that a claim serves."""
+    requests = tuple(each for each in spec.requests if each[0] not in served)
+    return replace(
+        spec, requests=requests, gpu_containers=() if GPU in served else spec.gpu_containers
+    )
 
 
 def _too_many(seen: PodSeen) -> str:

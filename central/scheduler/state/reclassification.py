@@ -95,10 +95,23 @@ def devices_changed(state: ClusterState, fact: DeviceFact | DeviceClassSeen) -> 
     else:
         changed = claims.apply(fact)
     for uid in changed:
-        if uid in state.pods:
-            reclassify(state, state.pods[uid])
+        if (pod := state.pods.get(uid)) is not None:
+            index_pod(state, pod.seen, pod.seen)
+            reclassify(state, pod)
+    if isinstance(fact, DeviceClassSeen):
+        offers_changed(state)
     if not isinstance(fact, DeviceClaimSeen) or fact.allocated is None:
         state.pending.capacity_freed("devices of claims changed")
+
+
+def offers_changed(state: ClusterState) -> None:
+    """Where a resource is offered in another way now, by device plugins or by claims, the pods that request it have
+    another class."""
+    extended = state.podclasses.device_claims.allocation.extended
+    for pod in list(state.pods.values()) if extended.take_changed() else ():
+        if extended.served(pod.seen.spec) or pod.spec.charges:
+            index_pod(state, pod.seen, pod.seen)
+            reclassify(state, pod)
 
 
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
@@ -149,7 +162,7 @@ def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
 
 def on_unassigned(state: ClusterState, pod: Pod) -> None:
     """The pod has no node any more: the volumes and devices planned for its claims are available again."""
-    if pod.seen.device_claims:
+    if state.podclasses.device_claims.concern(pod.seen):
         for uid in (pod.seen.uid, *state.podclasses.device_claims.unplan(pod.seen)):
             if uid in state.pods:
                 reclassify(state, state.pods[uid])

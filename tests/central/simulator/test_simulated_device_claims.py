@@ -200,3 +200,15 @@ def test_a_dump_of_a_cluster_with_running_pods(simulate: Simulate) -> None:
     objects = (node("a", 0), devices("a", 1), device_class(), template("one", asks()))
     found = simulate(*objects, made, running, late)
     assert {each["pod"]: each["at_s"] for each in found["placements"]} == {"late": 20.0}
+
+
+def test_an_extended_resource_that_a_class_serves(simulate: Simulate) -> None:
+    """The pod that waits starts when the claim of the first one ends with it."""
+    found = simulate(
+        node("a", 0),
+        devices("a", 2),
+        device_class(extendedResourceName="nvidia.com/gpu"),
+        pod("first", 2, runs="30s"),
+        pod("second", 1),
+    )
+    assert {p["pod"]: p["at_s"] for p in found["placements"]} == {"first": 0.0, "second": 30.0}

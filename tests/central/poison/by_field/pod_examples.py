@@ -70,7 +70,9 @@ def _plain_pod(annotations: Json | None = None, labels: Json | None = None, **sp
 
 
 def _native_pod() -> Json:
-    return _plain_pod(schedulingGroup={"podGroupName": "g"}, resourceClaims=[])
+    raw = _plain_pod(schedulingGroup={"podGroupName": "g"}, resourceClaims=[])
+    raw["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "c"}
+    return raw
 
 
 def _grouped_pod() -> Json:
