@@ -54,6 +54,7 @@ nightly: install     ## all tests and seeds, 10,000 days, 100,000 stories, 1,000
 	tests/e2e/run --all
 	pytest -q tests/simulation/nightly.py tests/central/poison/nightly.py tests/central/poison/by_field/nightly_fields.py \
 	    tests/central/scheduler/preemption/nightly.py tests/central/scheduler/queues/nightly.py -n auto --dist worksteal -o console_output_style=count
+	LOCKSTEP_SITUATIONS=5000 pytest -q tests/simulation/test_advice.py
 	LOCKSTEP_LONG=1 pytest -q tests/central/server/test_strangers.py
 	LOCKSTEP_TRAINING_STORIES=100000 pytest -q tests/central/controllers/training -n auto --dist worksteal
 	LOCKSTEP_PLAN_STORIES=100000 pytest -q tests/central/controllers/job/test_plan_stories.py -n auto --dist worksteal

@@ -68,9 +68,9 @@ def format_duration(span_s: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def plural(number: int, what: str) -> str:
-    """Returns "pod" for 1, and "pods" for other numbers."""
-    return what if number == 1 else f"{what}s"
+def plural(number: int, what: str, several: str = "") -> str:
+    """Returns "pod" for 1, and "pods" for other numbers, or what several says."""
+    return what if number == 1 else several or f"{what}s"
 
 
 def counted(number: int, what: str) -> str:

@@ -20,6 +20,10 @@ from tests.simulation.reason_patterns import (
     Found,
 )
 
+_NONE = r"no node(?: that they may use)? has"
+TOO_LITTLE = re.compile(rf"{_NONE} (\S+) (\S+), the most is (\S+)")
+ALL_BUT = re.compile(rf"{_NONE} all that one .*?requests; (\S+) has (.*)")
+
 
 class NeverReasons:
     counts: StateCounts
@@ -34,9 +38,8 @@ class NeverReasons:
             self._apart(gang, shared, max(needed.values()))
             return
         if refused:
-            counts = Counter(
-                why for node in self.counts.nodes if (why := recount.lasting(spec, node))
-            )
+            able = recount.able(spec, self.counts.nodes)
+            counts = Counter(why for node in able if (why := recount.lasting(spec, node)))
             said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
         usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
@@ -46,14 +49,22 @@ class NeverReasons:
             assert not any(map(recount.lacks_switches, usable)) or level != "PCIe switch"
             most = max(part for node in usable for part in recount.parts(node, level))
             assert int(match[3]) == most < spec.request(GPU) == int(match[1]), f"at most {most}"
-        elif match := re.match(
-            r"no node(?: that they may use)? has (\S+) (\S+), the most is (\S+)", text
-        ):
-            name = recount.resource(match[2])
-            most = max([recount.most(node, name) for node in usable], default=0)
-            asked = spec.request(name)
-            assert most < asked == recount.amount(name, match[1]), f"the most is {most}"
-            assert wording.amount(name, most) == match[3], f"the most is {most}"
+        elif TOO_LITTLE.match(text):
+            for each in text.split("; "):
+                match = TOO_LITTLE.fullmatch(each)
+                assert match, f"unknown words: {each}"
+                name, asked = recount.resource(match[2]), spec.request(recount.resource(match[2]))
+                most = max([recount.most(node, name) for node in usable or self.counts.nodes])
+                assert most < asked == recount.amount(name, match[1]), f"the most is {most}"
+                assert wording.amount(name, most) == match[3], f"the most is {most}"
+        elif match := ALL_BUT.fullmatch(text):
+            (node,) = [each for each in self.counts.nodes if each.name == match[1]]
+            has = [
+                f"{recount.said(name, recount.most(node, name))} of {wording.quantity(name, asked)}"
+                for name, asked in spec.requests
+                if recount.most(node, name) < asked
+            ]
+            assert has == match[2].split(" and "), f"it has {has}"
         elif match := re.match(r"no node may run (?:such a pod|the (.*))", text):
             assert not usable
             assert not match[1] or recount.is_of_kind(spec, match[1]), "another kind of pods"
@@ -73,7 +84,7 @@ class NeverReasons:
         elif match := re.fullmatch(r"they need (\d+) GPUs, .* have (\d+)", text):
             assert int(match[1]) > int(match[2])
         else:
-            words = r"no node (that they may use )?has (all that|label).*|topology level.*"
+            words = r"no node has label.*|topology level.*"
             assert re.match(words, text), f"unknown words: {text}"
 
     def _apart(self, gang: Gang, found: Found, most_needed: int) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 
-from central.model import wording
 from central.model.facts import PodSpec
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -16,6 +15,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, MIG
 from tests.simulation import recount
+from tests.simulation.lacking_nodes import LackingNodes
 from tests.simulation.layered_reasons import LayeredCounts, unit_of
 from tests.simulation.never_reasons import NeverReasons
 from tests.simulation.queue_reasons import QueueReasons
@@ -63,7 +63,7 @@ def _counted_later(scheduler: Scheduler) -> set[GangKey]:
     return later
 
 
-class ReasonChecker(QueueReasons, NeverReasons):
+class ReasonChecker(QueueReasons, NeverReasons, LackingNodes):
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.counts = StateCounts(scheduler)
@@ -361,11 +361,19 @@ class ReasonChecker(QueueReasons, NeverReasons):
                 ]
                 open_ = [node for node in part if not recount.refusal(spec, node)]
                 more = sum(self.counts.capacity(spec, node, held) for node in open_)
-                assert more <= said, f"{name} fits {more}"
+                suits = self._when_empty(spec, part, match) >= self._when_empty(spec, where, match)
+                assert more <= said or not suits, f"{name} fits {more}"
         there = where if match["at"] else self.counts.nodes
         self._details(spec, level, match, usable, there=there, held=held, exact=counted)
         if match["never"]:
             self.never(spec, {level: int(match["count"])}, match["never"], gang)
+
+    def _when_empty(self, spec: PodSpec, nodes: Sequence[ClusterNode], match: Found) -> int:
+        """How many of the pods the nodes take when empty."""
+        if recount.changes(spec):
+            return 0
+        open_ = [node for node in nodes if not recount.lasting(spec, node)]
+        return min(sum(recount.when_empty(spec, node) for node in open_), int(match["count"]))
 
     def _in_part(
         self, spec: PodSpec, level: str, node: ClusterNode, held: Sequence[Reservation]
@@ -392,7 +400,7 @@ class ReasonChecker(QueueReasons, NeverReasons):
         details = (match["details"] or "").split("; ")
         lacks = [found for each in details if (found := LACKING.fullmatch(each))]
         if exact and not spec.share_containers and not spec.rdma_containers:
-            expected_lacks = self._lacking(spec, usable, held)
+            expected_lacks = self.lacking(spec, usable, held)
             if int(match["fits"]) >= int(match["count"]):
                 expected_lacks = set()
             assert {found[0] for found in lacks} == expected_lacks, f"lacking: {expected_lacks}"
@@ -403,42 +411,18 @@ class ReasonChecker(QueueReasons, NeverReasons):
                 refused[refusal[2]] += int(refusal[1])
             elif each:
                 self._detail(spec, usable, held, each, exact=exact)
-        expected = Counter(why for node in there if (why := recount.refusal(spec, node)))
+        outside = "" if match["at"] else level
+        expected = self.refused(spec, outside, there, held)
         for node in there if spec.request(GPU) else ():
             if not recount.refusal(spec, node) and (why := recount.unknown_parts(node, level)):
                 expected[why] += 1
-        for why, count in expected.items():
-            assert refused[why] == count, f"{count} nodes: {why}"
-        assert refused == expected or not exact, f"refused by nothing: {refused - expected}"
-
-    def _lacking(
-        self, spec: PodSpec, usable: Sequence[ClusterNode], held: Sequence[Reservation]
-    ) -> set[str]:
-        """By the resource that stops one more pod, where GPUs do not: the nodes, and how much at least lacks there."""
-        found: dict[str, list[tuple[int, int]]] = {}
-        asked = {name: amount for name, amount in spec.requests if amount}
-        for node in usable:
-            floors = {
-                name: max(self.counts.free(node, name, held), 0) // amount
-                for name, amount in asked.items()
-            }
-            fits = min(floors.values())
-            stops = sorted(name for name, floor in floors.items() if floor == fits)
-            if not any(name == GPU or name.startswith(MIG) for name in stops):
-                free = max(self.counts.free(node, stops[0], held), 0)
-                lack = (fits + 1) * asked[stops[0]] - free
-                found.setdefault(stops[0], []).append((lack, fits))
-        devices = any(name == GPU or name.startswith(MIG) for name in asked)
-        texts = set()
-        for name, nodes in found.items():
-            least, one = min(lack for lack, _ in nodes), len(nodes) == 1
-            verb = f"{'has' if one else 'have'} GPUs free and " if devices else ""
-            verb += "lacks" if one else "lack"
-            verb += " at least" if any(lack > least for lack, _ in nodes) else ""
-            more = " for one more pod" if any(fits for _, fits in nodes) else ""
-            said = f"{recount.said(name, least)} of {wording.quantity(name, asked[name])}"
-            texts.add(f"{len(nodes)} node{'' if one else 's'} {verb} {said}{more}")
-        return texts
+        if exact:
+            assert refused == expected, f"refused: {expected}"
+        else:  # rules between pods, which are not counted, stand between
+            for why, count in expected.items():
+                starts = why.partition(", lack")[0]
+                said = sum(number for each, number in refused.items() if each.startswith(starts))
+                assert said >= count, f"{count} nodes: {why}"
 
     def _named_nodes(self, gang: Gang, match: Found, level: str) -> list[ClusterNode]:
         """The nodes of the candidate that the sentence names."""

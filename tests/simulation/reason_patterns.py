@@ -83,9 +83,7 @@ FREE_GPUS = re.compile(
     r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, at most (?P<most>\d+) on one)?"
     r"(?:, (?P<kept>\d+) of them reserved for (?P<owners>.*))?"
 )
-LACKING = re.compile(
-    r"(\d+) nodes? (?:ha(?:s|ve) GPUs free and )?lacks? (at least )?(\S+) of (\S+) (.*?)( for one more pod)?"
-)
+LACKING = re.compile(r"(\d+) nodes? (?:ha(?:s|ve) GPUs free and |also )?lacks? .*")
 
 _QUEUE = r"queue (?P<queue>\S+?)(?: \(above \S+\))?"
 # Each pattern with the method of ReasonChecker that counts its numbers.

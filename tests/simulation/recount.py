@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from central.model import wording
-from central.model.facts import PodSpec
+from central.model.facts import PodSpec, Taint
 from central.model.selectors import CORDON, meets, tolerates
 from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
@@ -37,44 +37,60 @@ def subgroups(gang: Gang) -> dict[tuple[str, ...], list[Pod]]:
 
 
 def refusal(spec: PodSpec, node: ClusterNode) -> str:
-    """Why the node cannot be used now, by its own state, in the order of the scheduler's sentences."""
-    seen = node.merged()
+    """Why the node cannot be used now, by its own state; empty if it can."""
+    return ", ".join(refusals(spec, node))
+
+
+def refusals(spec: PodSpec, node: ClusterNode) -> list[str]:
+    """In the order of the scheduler's sentences."""
+    seen, found = node.merged(), []
     assert seen is not None
     if not seen.ready:
-        return "not ready"
+        found.append("not ready")
     closed = seen.unschedulable or node.report_failed
     if closed and not any(tolerates(each, CORDON) for each in spec.tolerations):
-        return "cordoned"
-    for taint in seen.taints:
-        if taint.effect != "PreferNoSchedule" and not any(
-            tolerates(each, taint) for each in spec.tolerations
-        ):
-            return f"taint {taint.key}"
-    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
-        return "node selector"
-    if spec.node_terms is not None and not meets(spec.node_terms, seen):
-        return "node affinity"
+        found.append("cordoned")
+    every = [taint.key for taint in _untolerated(spec, node)]
+    keys = [key for key in every if not key.startswith("node.kubernetes.io/")]
+    found += _taints(keys) + _affinity(spec, node)
     for each in node_filters.NODE_FILTERS[4:]:  # of devices: counted, not recomputed
-        if why := each.refusal(spec, seen):
-            return why
-    return ""
+        found += [why] if (why := each.refusal(spec, seen)) else []
+    return found or _taints(every)
+
+
+def _untolerated(spec: PodSpec, node: ClusterNode) -> list[Taint]:
+    seen = node.merged()
+    assert seen is not None
+    return [
+        taint
+        for taint in seen.taints
+        if taint.effect != "PreferNoSchedule"
+        and not any(tolerates(each, taint) for each in spec.tolerations)
+    ]
+
+
+def _taints(keys: list[str]) -> list[str]:
+    return [f"taint{'s' if len(keys) > 1 else ''} {', '.join(keys)}"] if keys else []
+
+
+def _affinity(spec: PodSpec, node: ClusterNode) -> list[str]:
+    seen = node.merged()
+    assert seen is not None
+    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
+        return ["node selector"]
+    unmet = spec.node_terms is not None and not meets(spec.node_terms, seen)
+    return ["node affinity"] if unmet else []
 
 
 def lasting(spec: PodSpec, node: ClusterNode) -> str:
     """Why only a change of the node's labels or taints would let it run such a pod."""
     seen = node.merged()
     assert seen is not None
-    for taint in seen.taints:
-        tolerated = any(tolerates(each, taint) for each in spec.tolerations)
-        passing = taint.key.startswith("node.kubernetes.io/")
-        if taint.effect != "PreferNoSchedule" and not tolerated and not passing:
-            return f"taint {taint.key}"
-    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
-        return "node selector"
-    if spec.node_terms is not None and not meets(spec.node_terms, seen):
-        return "node affinity"
-    why = gpu_model.mismatch(spec, seen)
-    return why if why != "GPU model unknown" else ""
+    keys = [taint.key for taint in _untolerated(spec, node)]
+    keys = [key for key in keys if not key.startswith("node.kubernetes.io/")]
+    model = gpu_model.mismatch(spec, seen)
+    found = _taints(keys) + _affinity(spec, node)
+    return ", ".join([*found, *([model] if model not in ("", "GPU model unknown") else [])])
 
 
 def most(node: ClusterNode, name: str) -> int:
@@ -101,10 +117,13 @@ def may_fit_empty(spec: PodSpec, node: ClusterNode) -> bool:
 
 
 def able(spec: PodSpec, nodes: Sequence[ClusterNode]) -> Sequence[ClusterNode]:
-    """The nodes that take such a pod when nothing else runs there; all, where that may change or none does."""
-    changes = any(name.startswith((MIG, "hca_")) or name == GPU_SHARE for name, _ in spec.requests)
-    found = [node for node in nodes if when_empty(spec, node)]
-    return nodes if changes or not found else found
+    """The nodes that take such a pod when nothing else runs there; all, where that may change."""
+    return nodes if changes(spec) else [node for node in nodes if when_empty(spec, node)]
+
+
+def changes(spec: PodSpec) -> bool:
+    """Whether agents change what nodes offer of what the pod requests."""
+    return any(name.startswith((MIG, "hca_")) or name == GPU_SHARE for name, _ in spec.requests)
 
 
 def resource(words: str) -> str:

@@ -19,8 +19,8 @@ from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory.columns import Columns
 
 MANY = np.int64(2**40)
-PORTS, NO_LABEL, SPREAD, NEAR, APART, AVOIDED, IN_USE, FULL, ELSEWHERE, NONE_LEFT, NO_DEVICES = (
-    range(1, 12)
+PORTS, IN_USE, FULL, ELSEWHERE, NONE_LEFT, NO_DEVICES, NO_LABEL, SPREAD, NEAR, APART, AVOIDED = (
+    WHYS := range(11)
 )
 REFUSALS = {
     PORTS: "host port in use",
@@ -79,17 +79,20 @@ class InterPodFilter:
             self._apart()
         return self._limit
 
-    def reason(self, row: int) -> str:
-        """Why the rules exclude the node; empty if they do not."""
+    def reasons(self, row: int) -> list[str]:
+        """Why the rules exclude the node; none if they do not."""
         self.limits()
-        why = int(self._why[row])
+        found = int(self._why[row])
+        return [self._reason(row, why) for why in WHYS if found >> why & 1]
+
+    def _reason(self, row: int, why: int) -> str:
         if why == NONE_LEFT and self._spec.volumes is not None:
             return f"no free volumes ({describe_requests(self._spec.volumes)})"
         if why == ELSEWHERE and len(there := np.flatnonzero(self._reachable)) == 1:
             return f"volumes only on node {self._columns.names[int(there[0])]}"
         if why == NO_DEVICES and self._spec.devices is not None:
             return device_reasons.refusal(self._pod_counts.devices, row, self._spec.devices)
-        return REFUSALS.get(why, "")
+        return REFUSALS[why]
 
     def volume_capacity(self) -> Ints | None:
         """By row, how many more such pods there are free volumes for; None if they need none."""
@@ -121,9 +124,8 @@ class InterPodFilter:
     # --- the rules, in the order of kube-scheduler ----------------------------------------
 
     def _refuse(self, rows: Bools, why: int) -> None:
-        first = rows & (self._limit > 0)
-        self._limit[first] = 0
-        self._why[first] = why
+        self._limit[rows] = 0
+        self._why[rows] |= 1 << why
 
     def _one(self, rows: Bools) -> None:
         self._limit[rows] = np.minimum(self._limit[rows], 1)

@@ -2,8 +2,7 @@
 defines it. Free capacity is counted in the snapshot, and rules between pods in interpod.py.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import NamedTuple
 
@@ -19,10 +18,14 @@ CONDITION_TAINTS = "node.kubernetes.io/"  # Kubernetes sets and removes them by 
 
 
 def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
-    for taint in node.taints:
-        if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations):
-            return f"taint {taint.key}"
-    return ""
+    """Names all such taints, those of node conditions only if there are no others."""
+    keys = [
+        taint.key
+        for taint in node.taints
+        if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations)
+    ]
+    keys = [key for key in keys if not key.startswith(CONDITION_TAINTS)] or keys
+    return f"{wording.plural(len(keys), 'taint')} {', '.join(keys)}" if keys else ""
 
 
 def nics_unreachable(spec: PodSpec, node: NodeSeen) -> str:
@@ -124,6 +127,16 @@ class FilterResult(NamedTuple):
 def result(spec: PodSpec, node: NodeSeen, now: float) -> FilterResult:
     """The first refusal of NODE_FILTERS that holds now. Raises NodeFilterFailed."""
     until = inf
+    for why, begin, end in _refusals(spec, node):
+        if begin <= now < end:
+            return FilterResult(why, min(until, end))
+        if now < begin < end:
+            until = min(until, begin)
+    return FilterResult("", until)
+
+
+def _refusals(spec: PodSpec, node: NodeSeen) -> Iterator[tuple[str, float, float]]:
+    """Yields each refusal of NODE_FILTERS, and from when until when it holds. Raises NodeFilterFailed."""
     for refuses in REFUSALS:
         try:
             why = refuses(spec, node)
@@ -132,11 +145,8 @@ def result(spec: PodSpec, node: NodeSeen, now: float) -> FilterResult:
         except Exception as error:
             where = f"{refuses.__name__} on node {node.name}"
             raise NodeFilterFailed(f"{where}: {type(error).__name__}: {error}") from error
-        if why and begin <= now < end:
-            return FilterResult(why, min(until, end))
-        if why and now < begin < end:
-            until = min(until, begin)
-    return FilterResult("", until)
+        if why:
+            yield why, begin, end
 
 
 def refusal(spec: PodSpec, node: NodeSeen, now: float) -> str:
@@ -144,15 +154,25 @@ def refusal(spec: PodSpec, node: NodeSeen, now: float) -> str:
     return result(spec, node, now).refusal
 
 
+def refusals(spec: PodSpec, node: NodeSeen, now: float) -> list[str]:
+    """Returns every refusal that holds now. Kubernetes marks nodes that are not ready or cordoned with taints of its own,
+    which are not named beside that. Raises NodeFilterFailed."""
+    found = [why for why, begin, end in _refusals(spec, node) if begin <= now < end]
+    own = [why for why in found if not _is_of_condition(why)]
+    return own or found
+
+
+def _is_of_condition(why: str) -> bool:
+    return why.startswith("taint") and why.split(" ")[1].startswith(CONDITION_TAINTS)
+
+
 def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:
     """Why the node will not run such a pod until somebody changes its labels, its taints or the
     pod; empty: it may, perhaps after it is ready or uncordoned or its agent has reported."""
-    if (taint := untolerated_taint(spec, node)).startswith(CONDITION_TAINTS, len("taint ")):
-        others = tuple(t for t in node.taints if not t.key.startswith(CONDITION_TAINTS))
-        taint = untolerated_taint(spec, replace(node, taints=others))
-    if taint:
-        return taint
-    if why := affinity_mismatch(spec, node):
-        return why
-    why = gpu_model.mismatch(spec, node)
-    return why if why != gpu_model.UNKNOWN else ""
+    taint, model = untolerated_taint(spec, node), gpu_model.mismatch(spec, node)
+    found = [
+        "" if _is_of_condition(taint) else taint,
+        affinity_mismatch(spec, node),
+        model if model != gpu_model.UNKNOWN else "",
+    ]
+    return ", ".join(why for why in found if why)

@@ -66,13 +66,17 @@ def reason(
     most_short = sorted(named, key=lambda each: -_shortfall(snapshot, *each[0]))
     for (spec, count), kind in most_short[: 1 if together else None]:
         view = snapshot.view(spec).refresh()
-        if together:
-            text += together + _in_brackets(_not_considered(snapshot, view, required, among))
-            apart = never_apart.too_few(snapshot, groups, required)
-            return f"{text}; {apart}" if apart else text
-        fitting, candidate, rows = _best_candidate(snapshot, view, required, rest, existing_gpus)
+        fitting, candidate, rows = _best_candidate(
+            snapshot, view, required, rest, existing_gpus=existing_gpus, count=count
+        )
         if not len(rows):
             return text + candidate
+        if together:
+            text += together + details(
+                snapshot, view, rows, required, among, fitting=0, count=count
+            )
+            apart = never_apart.too_few(snapshot, groups, required)
+            return f"{text}; {apart}" if apart else text
         if fitting < count or len(groups) == 1:
             which = f" {kind}" if len(groups) > 1 else ""
             text += candidate.format(fits=f"fits {fitting} of {count}{which}")
@@ -115,8 +119,13 @@ def in_one(required: str) -> str:
     return f" {never_fits.in_one(required)}" if required else ""
 
 
-def best_node(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
-    """The largest capacity that a node has, the clause that names the node, and its row."""
+def best_node(
+    snapshot: Snapshot, capacity: Ints, lasting: Ints | None = None
+) -> tuple[int, str, Ints]:
+    """The largest capacity that a node has, of those that take the most when empty, the clause that names the node, and its
+    row."""
+    if lasting is not None and len(lasting):
+        capacity = np.where(lasting == lasting.max(), capacity, 0)
     if not len(capacity) or not capacity.any():
         clause = "the best node {fits}" if snapshot.columns.row else NO_NODES
         return 0, clause, np.arange(len(snapshot.columns.names))
@@ -199,32 +208,43 @@ def _best_candidate(
     view: PodClassCapacity,
     required: str,
     rest: RestPlace | None,
+    *,
     existing_gpus: int,
+    count: int,
 ) -> tuple[int, str, Ints]:
     """How many pods fit in the best candidate, the clause that names it ({fits} stands for the numbers),
-    and its rows."""
-    capacity = view.by_row
+    and its rows. A domain that takes all of them when empty is better than one that does not."""
+    capacity, empty = view.by_row, never_fits.when_empty(view)
     if required in island_masks.PARTS:
         capacity = island_masks.capacity(snapshot, required, view, existing_gpus)
     if rest is not None:
         return int(capacity[rest.rows].sum()), rest.clause, rest.rows
     if required in island_masks.ON_NODE:
-        return best_node(snapshot, capacity)
+        return best_node(snapshot, capacity, empty and np.minimum(empty.capacity, count))
     if required:
-        level = snapshot.columns.domains.levels.index(required)
-        return best_domain(snapshot, view.by_domain[level], required)
+        level, domains = snapshot.columns.domains.levels.index(required), snapshot.columns.domains
+        if empty is None:
+            return best_domain(snapshot, view.by_domain[level], required)
+        of, size = domains.of[level], domains.count(level)
+        inside = of >= 0
+        most = np.bincount(of[inside], weights=empty.capacity[inside], minlength=size)
+        return best_domain(snapshot, view.by_domain[level], required, np.minimum(most, count))
     return whole_cluster(snapshot, view.by_row)
 
 
-def best_domain(snapshot: Snapshot, capacity: Ints, required: str) -> tuple[int, str, Ints]:
-    """The largest capacity that a domain of the level has, the clause that names the domain, and its rows.
-    capacity: by domain of the level."""
+def best_domain(
+    snapshot: Snapshot, capacity: Ints, required: str, lasting: Ints | None = None
+) -> tuple[int, str, Ints]:
+    """The largest capacity that a domain of the level has, of those that take the most when empty, the clause that names the
+    domain, and its rows. capacity, lasting: by domain of the level."""
     domains = snapshot.columns.domains
     level = domains.levels.index(required)
     with_nodes = domains.occupied(level)
     if not len(with_nodes):
         clause = f"no node has label {required}, so there is no {never_fits.level_name(required)}"
         return 0, f"{wording.NEVER}: {clause}", np.zeros(0, dtype=np.int64)
+    if lasting is not None:
+        with_nodes = with_nodes[lasting[with_nodes] == lasting[with_nodes].max()]
     most = with_nodes[capacity[with_nodes] == capacity[with_nodes].max()]
     best = int(most[domains.ranks(level)[most].argmin()])
     clause = f"best candidate {domains.names[level][best]} {{fits}}"
@@ -248,7 +268,7 @@ def _short_of(
     more of the pods."""
     usable = _usable_now(view, rows)
     if (empty := never_fits.when_empty(view)) is not None:
-        usable = able if len(able := usable[empty.capacity[usable] > 0]) else usable
+        usable = usable[empty.able[usable]]
     details = []
     if view.gpus and len(usable):
         details.append(_free_gpus(snapshot, usable, view.gpus))
@@ -280,9 +300,9 @@ def _short_of(
 
 
 def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints) -> list[str]:
-    """Counts the nodes whose GPUs, NICs and rules allow one more pod, by the resource that stops it there, the first by
-    name if several do; most nodes first. Gives what lacks on the node that lacks least, and what is asked. most: pods
-    that NICs allow, by row."""
+    """Counts the nodes by the resources that stop one more pod there, most nodes first: where GPUs, NICs and rules allow one
+    more, and where these stop it as well. Gives what lacks on the node that lacks least, and what is asked. most: pods that
+    NICs allow, by row."""
     columns, free = snapshot.columns, dict[str, tuple[Ints, int]]()
     if view.share:
         shares = gpu_shares.capacity(columns.gpus, rows, view.share, view.least)
@@ -299,27 +319,35 @@ def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints)
         elif names[column] != GPU_SHARE:
             free[names[column]] = left, amount
     fits = np.minimum.reduce([most, *(left // amount for left, amount in free.values())])
-    found, undecided = [], fits < most
-    for name in sorted(free):
-        left, amount = free[name]
-        stops = undecided & (left // amount == fits)
-        undecided &= ~stops
-        if stops.any():
-            lacks = (amount * (fits + 1) - left)[stops]
-            more = " for one more pod" if fits[stops].any() else ""
-            found.append((-len(lacks), _lack(name, lacks, amount, has_gpus) + more))
+    stops = {name: left // amount == fits for name, (left, amount) in sorted(free.items())}
+    groups: dict[tuple[bool, tuple[str, ...]], list[int]] = {}
+    for at in np.flatnonzero(np.logical_or.reduce([*stops.values(), np.zeros(len(rows), bool)])):
+        which = tuple(name for name in stops if stops[name][at])
+        groups.setdefault((bool(fits[at] < most[at]), which), []).append(int(at))
+    found = []
+    for (alone, which), rows_at in groups.items():
+        lacks = [
+            (name, (free[name][1] * (fits + 1) - free[name][0])[rows_at], free[name][1])
+            for name in which
+        ]
+        has = wording.plural(len(rows_at), "has GPUs free and ", "have GPUs free and ")
+        also = (has if has_gpus else "") if alone else "also "
+        more = " for one more pod" if fits[rows_at].any() else ""
+        found.append(
+            (-len(rows_at), f"{wording.counted(len(rows_at), 'node')} {also}{_lack(lacks)}{more}")
+        )
     return [text for _, text in sorted(found)]
 
 
-def _lack(name: str, lacks: Ints, amount: int, has_gpus: bool) -> str:
-    """Returns a clause such as "2 nodes have GPUs free and lack at least 3 of 4 cpu"."""
-    one, least = len(lacks) == 1, int(lacks.min())
-    has = ("has GPUs free and " if one else "have GPUs free and ") if has_gpus else ""
-    at_least = "at least " if (lacks > least).any() else ""
-    said = f"{wording.amount(name, least)} of {wording.quantity(name, amount)}"
-    return (
-        f"{wording.counted(len(lacks), 'node')} {has}{'lacks' if one else 'lack'} {at_least}{said}"
-    )
+def _lack(lacks: Sequence[tuple[str, Ints, int]]) -> str:
+    """Returns a clause such as "lack at least 3 of 4 cpu". lacks: by resource, its name, what lacks by node, and what a pod
+    requests."""
+    said = [
+        f"{'at least ' if (by_node > by_node.min()).any() else ''}{wording.amount(name, int(by_node.min()))}"
+        f" of {wording.quantity(name, asked)}"
+        for name, by_node, asked in lacks
+    ]
+    return f"{wording.plural(len(lacks[0][1]), 'lacks', 'lack')} {' and '.join(said)}"
 
 
 def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
@@ -327,8 +355,8 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
     usable = rows[view.passed(rows)]
     if view.interpod is None:
         return usable
-    reason = view.interpod.reason
-    return np.array([row for row in usable.tolist() if not reason(row)], dtype=np.int64)
+    found: Ints = usable[view.interpod.limits()[usable] > 0]
+    return found
 
 
 def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
@@ -384,19 +412,46 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
 def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
-    """How many nodes the filters refuse, or are not known well enough for the level, by reason."""
-    refused, passed, now = view.refused_nodes(), view.passed_rows(), snapshot.filter_results.now
-    if among is not None:
-        inside = set(among.tolist())
-        refused = [(row, node) for row, node in refused if row in inside]
-        passed = passed[np.isin(passed, among)]
-    reasons = Counter(node_filters.refusal(view.spec, node, now) for _, node in refused)
-    if view.interpod is not None:
-        beside = (view.interpod.reason(row) for row in passed.tolist())
-        reasons.update(reason for reason in beside if reason)
+    """How many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are too small for
+    a pod even if empty are left out. Then how many are not known well enough for the level."""
+    whys = _refusals(snapshot, view, required if among is None else "")
+    empty = never_fits.when_empty(view)
+    inside = set(whys) if among is None else set(among.tolist())
+    groups: dict[tuple[tuple[str, ...], tuple[int, ...]], list[int]] = {}
+    lack = view.amounts - np.maximum(snapshot.columns.free[:, view.columns], 0)
+    for index in np.flatnonzero(view.columns == 0).tolist():
+        lack[:, index] = view.gpus - snapshot.columns.gpus.count
+    for row, found in whys.items():
+        if row in inside and (empty is None or empty.able[row]):
+            short = tuple(np.flatnonzero(lack[row] > 0).tolist()) if empty is not None else ()
+            groups.setdefault((tuple(found), short), []).append(row)
+    reasons, names = Counter[str](), never_fits.resource_names(snapshot, view)
+    for (why, short), rows in groups.items():
+        lacks = [
+            (names[int(view.columns[index])], lack[rows, index], int(view.amounts[index]))
+            for index in short
+        ]
+        reasons[", ".join([*why, *([_lack(lacks)] if lacks else [])])] += len(rows)
     if required in UNKNOWN_PARTS and view.gpus:
-        rows = never_fits.with_gpus(snapshot, passed).tolist()
+        passed = view.passed_rows()
+        passed = passed if among is None else passed[np.isin(passed, among)]
+        rows_with = never_fits.with_gpus(snapshot, passed).tolist()
         shapes = snapshot.columns.gpus.shape
-        unknown = sum(island_masks.unknown(shapes[row], required) for row in rows)
+        unknown = sum(island_masks.unknown(shapes[row], required) for row in rows_with)
         reasons.update({UNKNOWN_PARTS[required]: unknown} if unknown else {})
     return never_fits.nodes_refused(reasons)
+
+
+def _refusals(snapshot: Snapshot, view: PodClassCapacity, required: str) -> dict[int, list[str]]:
+    """By row, why the filters and the rules between pods refuse the node, and whether it is in no domain of the level."""
+    now, domains = snapshot.filter_results.now, snapshot.columns.domains
+    found = {row: node_filters.refusals(view.spec, node, now) for row, node in view.refused_nodes()}
+    if view.interpod is not None:
+        for row in (*found, *view.passed_rows().tolist()):
+            if beside := view.interpod.reasons(row):
+                found[row] = [*found.get(row, ()), *beside]
+    if required in domains.levels:
+        for row in np.flatnonzero(domains.of[domains.levels.index(required)] < 0).tolist():
+            if snapshot.columns.nodes[row] is not None:
+                found.setdefault(row, []).append(f"in no {never_fits.level_name(required)}")
+    return found

@@ -39,26 +39,39 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
     """Why no node can ever run one of the pods. which: names them where the gang has others too."""
     such, one = (f"the {which}", f"one of the {which}") if which else ("such a pod", "one pod")
     lasting = view.lasting()
-    refusals = lasting.refusals
-    if not len(lasting.rows):
-        if not refusals:
-            return ""
-        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}"
-    if lasting.fits or _changes(view):
+    rows, refusals = lasting.rows, lasting.refusals
+    if lasting.able[rows].any() or (_changes(view) and len(rows)):
         return ""
-    names = resource_names(snapshot, view)
-    where = "no node that they may use" if refusals else "no node"
+    if not len(rows) and not lasting.refused:
+        return ""
+    if not len(rows) and (refusals or _changes(view)):
+        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}"
+    if not len(rows):  # they are too small as well
+        rows = np.array(sorted(snapshot.columns.row.values()))
+    names, most = resource_names(snapshot, view), lasting.of_row[rows]
+    where = "no node that they may use" if lasting.refused and len(lasting.rows) else "no node"
+    short = []
     for index, column in enumerate(view.columns.tolist()):
-        asked, best, resource = int(view.amounts[index]), int(lasting.most[index]), names[column]
+        asked, best, resource = int(view.amounts[index]), int(most[:, index].max()), names[column]
         if column == ABSENT and is_offered(snapshot, resource):
             return ""
         if asked > best:
-            return (
-                f"{wording.NEVER}: {where} has {wording.quantity(resource, asked)}"
-                f", the most is {wording.amount(resource, best)}"
-                f"{_in_brackets(refusals)}"
+            short.append(
+                f"{where} has {wording.quantity(resource, asked)}, the most is {wording.amount(resource, best)}"
             )
-    return f"{wording.NEVER}: {where} has all that {one} requests{_in_brackets(refusals)}"
+    if not short:
+        missing = np.maximum(1 - most / view.amounts, 0).sum(axis=1)
+        closest = int(np.lexsort((snapshot.columns.name_rank()[rows], missing))[0])
+        has = [
+            f"{wording.amount(names[column], left)} of {wording.quantity(names[column], asked)}"
+            for column, left, asked in zip(
+                view.columns.tolist(), most[closest].tolist(), view.amounts.tolist(), strict=True
+            )
+            if left < asked
+        ]
+        node = snapshot.columns.names[rows[closest]]
+        short = [f"{where} has all that {one} requests; {node} has {' and '.join(has)}"]
+    return f"{wording.NEVER}: {'; '.join(short)}{_in_brackets(refusals)}"
 
 
 def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]:

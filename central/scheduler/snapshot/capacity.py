@@ -27,10 +27,11 @@ class LastingCapacity(NamedTuple):
 
     stamp: tuple[int, int]
     rows: Ints  # that may run the pods now or later
-    refusals: Counter[str]  # how many other nodes never may, by reason
+    refused: bool  # whether other nodes never may
+    refusals: Counter[str]  # how many of these have enough of all resources, by reason
     capacity: Ints  # by row, how many of the pods fit at most; 0 where they may not run. Not to be written to
-    most: Ints  # by requested resource: the most that one of the rows has
-    fits: bool  # whether one of the rows has enough of all of them
+    able: Bools  # by row, whether it has enough of all resources; pods may not run on all of these
+    of_row: Ints  # by row and requested resource
 
 
 class PodClassCapacity:
@@ -175,18 +176,19 @@ class PodClassCapacity:
 
     def _count_lasting(self, stamp: tuple[int, int]) -> "LastingCapacity":
         passed, refusals = self.refresh_filter().passed_rows(), Counter[str]()
-        again: list[int] = []
+        most = self.most_by_row()
+        able = np.all(most >= self.amounts, axis=1)
+        again, refused = list[int](), False
         for row, node in self.refused_nodes():
             if why := node_filters.lasting_refusal(self.spec, node):
-                refusals[why] += 1
+                refused = True
+                refusals.update([why] if able[row] else [])
             else:
                 again.append(row)
         rows = np.union1d(passed, np.array(again, dtype=np.int64)) if again else passed
-        most = self.most_by_row()[rows]
-        fits = bool((most >= self.amounts).all(axis=1).any())
         capacity = np.zeros(len(self._columns.names), dtype=np.int64)
-        capacity[rows] = (most // self.amounts).min(axis=1, initial=UNLIMITED)
-        return LastingCapacity(stamp, rows, refusals, capacity, most.max(axis=0, initial=0), fits)
+        capacity[rows] = (most[rows] // self.amounts).min(axis=1, initial=UNLIMITED)
+        return LastingCapacity(stamp, rows, refused, refusals, capacity, able, most)
 
     def capacity_when_empty(self) -> Ints:
         """By row, an upper bound: how many such pods would fit on the empty node without filters. Not to be written

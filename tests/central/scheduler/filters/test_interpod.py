@@ -108,7 +108,7 @@ def _refusals(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_node_is_refused_by_the_first_rule_that_it_violates(seed: int) -> None:
+def test_each_node_is_refused_by_all_rules_that_it_violates(seed: int) -> None:
     random, seen = Random(seed), Counter[str]()
     for _ in range(DRAWS):
         nodes = [_node(random, f"n{i}") for i in range(random.randint(1, 5))]
@@ -127,9 +127,9 @@ def test_each_node_is_refused_by_the_first_rule_that_it_violates(seed: int) -> N
         )
         for node in nodes:
             row = state.snapshot.columns.row[node.name]
-            expected = next(_refusals(pod, node, nodes, placed), "")
-            assert limits.reason(row) == expected, (pod.spec.rules, node, nodes, placed)
+            expected = [*dict.fromkeys(_refusals(pod, node, nodes, placed))]
+            assert limits.reasons(row) == expected, (pod.spec.rules, node, nodes, placed)
             assert (limits.limits()[row] > 0) == (not expected)
-            seen[expected] += 1
+            seen.update(expected or [""])
     assert len(seen) == 6
     assert min(seen.values()) > 20, seen

@@ -82,4 +82,4 @@ def test_a_kind_that_each_resource_of_fits_some_node() -> None:
     pods = gang(factories.spec(1), factories.spec(8, cpu=4_000))
     world.step(1.0, factories.gang("g", 2), *pods)
     never = "can never start: no node has all that one of the 1 pod x 8 GPUs requests"
-    assert world.told["g"].endswith(never)
+    assert world.told["g"].endswith(f"{never}; gpus has 1 of 4 cpu")

@@ -36,4 +36,4 @@ def test_pods_of_a_shrunken_node_stay_when_it_is_cordoned() -> None:
     for now in range(4, 14):
         world.step(float(now))
     assert world.evicted == []
-    assert "(1 node: cordoned)" in world.told["urgent"]
+    assert "(1 node: cordoned, lacks 3 of 3 cpu)" in world.told["urgent"]

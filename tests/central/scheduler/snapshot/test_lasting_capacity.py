@@ -37,8 +37,9 @@ def change(made: Scheduler, dice: random.Random, generation: int) -> None:
 def bounds(view: PodClassCapacity) -> tuple[object, ...]:
     found = view.refresh().lasting()
     empty = view.capacity_when_empty().tolist()
-    most, capacity = found.most.tolist(), found.capacity.tolist()
-    return (found.rows.tolist(), found.refusals, most, capacity, found.fits, empty)
+    able, capacity = found.able.tolist(), found.capacity.tolist()
+    most = found.of_row.tolist()
+    return (found.rows.tolist(), found.refused, found.refusals, most, capacity, able, empty)
 
 
 def test_kept_bounds_are_those_counted_anew() -> None:
