@@ -94,7 +94,7 @@ class DecisionExecutor:
         self._pod_pool = WorkerPool("pod-writes", workers, runtime)
         self._object_pool = WorkerPool("object-writes", OBJECT_WORKERS, runtime)
         self._annotation_pool = WorkerPool("annotations", ANNOTATION_WORKERS, runtime)
-        self._evictor = pod_requests.Evictor(client)
+        self._evictor = pod_requests.Evictor(client, runtime.time)
         self._volume_binder = VolumeBinder(client)
         self._device_claim_writer = DeviceClaimWriter(client)
         self._status_writer = StatusWriter(

@@ -1,5 +1,5 @@
-"""The status of PodGroups of scheduling.k8s.io, as kube-scheduler writes it: one condition, which stays True once
-the minimum was placed, whatever becomes of the pods later."""
+"""The status of PodGroups of scheduling.k8s.io, as kube-scheduler writes it: a condition that stays True once the minimum was
+placed, whatever becomes of the pods later, and one from the group's preemption until it runs again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +8,11 @@ from central.kube.resource_paths import BY_KIND, NATIVE_PODGROUP, ResourcePath
 from central.model import limits, native_podgroup, past_turns
 from central.model.decisions import UpdateGangStatus
 from central.model.json_types import Json
-from central.model.pending_causes import CAUSES
+from central.model.pending_causes import CAUSES, PREEMPTED
 from central.model.phases import COMPLETED, INQUEUE, RUNNING
 from central.model.timestamps import stamp
+
+DISRUPTION = "DisruptionTarget"
 
 
 def podgroup(gang: str, native_version: str) -> tuple[ResourcePath, str]:
@@ -28,6 +30,12 @@ def patch(found: Json, update: UpdateGangStatus, now: float) -> Json | None:
     after = [*conditions]
     if (scheduled := _scheduled(found, conditions, update, now)) is not None:
         after = _with(after, scheduled)
+    disrupted = any(each["type"] == DISRUPTION for each in after)
+    if update.cause == PREEMPTED and not disrupted:
+        own = {"type": DISRUPTION, "status": "True", "reason": "PreemptionByScheduler"}
+        after.append(_condition(found, update, stamp(now), **own))
+    elif update.phase in (RUNNING, COMPLETED):
+        after = [each for each in after if each["type"] != DISRUPTION]
     if update.past_turns is None:
         after = [each for each in after if each["type"] != past_turns.CONDITION]
     elif update.past_turns != past_turns.read(conditions):
@@ -57,13 +65,14 @@ def _scheduled(
     before: Json = next((each for each in conditions if each["type"] == kind), {})
     if not reason or update.phase == INQUEUE or (before.get("status") == "True" != status):
         return None
+    since = before.get("lastTransitionTime") if before.get("status") == status else stamp(now)
+    return _condition(found, update, type=kind, status=status, reason=reason, since=since)
+
+
+def _condition(found: Json, update: UpdateGangStatus, since: str | None, **more: str) -> Json:
     return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
+        **more,
         "message": update.reason[: limits.TEXT],
         "observedGeneration": found["metadata"].get("generation", 0),
-        "lastTransitionTime": before.get("lastTransitionTime")
-        if before.get("status") == status
-        else stamp(now),
+        "lastTransitionTime": since,
     }

@@ -1,14 +1,19 @@
 """Bindings and evictions: the request, what its reply means, and what the API server says of the pod."""
 
 import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from central.kube.resource_paths import BY_KIND
-from central.kube.transport.http_client import Client, Reply
+from central.kube.transport.http_client import STRATEGIC, Client, Reply
 from central.kube.write.retrying import Retry, call, check_success, is_success, object_of, says_gone
-from central.model.decisions import Bind, Evict
+from central.model import limits
+from central.model.decisions import GPU_MEMORY, INCOMPLETE, Bind, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone
 from central.model.json_types import Json
+from central.model.timestamps import stamp
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +82,29 @@ def read_pod(client: Client, namespace: str, name: str, uid: str) -> Json | None
 
 
 class Evictor:
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, now: Callable[[], float] = time.time) -> None:
+        self._client, self._now = client, now
 
     def evict(self, decision: Evict) -> EvictDone:
         """Raises Retry, Refused."""
-        return EvictDone(
-            decision.pod, self._why_not(decision, self._post(decision)), decision.trial
-        )
+        why = self._why_not(decision, self._post(decision))
+        if not (why or decision.trial) and decision.cause not in ("", INCOMPLETE, GPU_MEMORY):
+            self._write_condition(decision)
+        return EvictDone(decision.pod, why, decision.trial)
+
+    def _write_condition(self, decision: Evict) -> None:
+        """Writes the condition of kube-scheduler's victims in place of the API server's, once: the pod may be gone."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": (decision.public or decision.why)[: limits.TEXT],
+            "lastTransitionTime": stamp(self._now()),
+        }
+        body = {"metadata": {"uid": decision.pod}, "status": {"conditions": [condition]}}
+        path = POD.path(decision.namespace, decision.name) + "/status"
+        with suppress(Retry):
+            call(self._client, "PATCH", path, body, STRATEGIC)
 
     def _why_not(self, decision: Evict, reply: Reply) -> str:
         """Returns why the pod is not evicted; "" if it is. Raises Retry, Refused."""

@@ -13,6 +13,7 @@ from central.model import past_turns
 from central.model.decisions import EmitWarning, UpdateGangStatus
 from central.model.json_types import Json
 from central.model.past_turns import PastTurns
+from central.model.pending_causes import PREEMPTED
 from tests.central.custom_resources import DEFINITIONS
 from tests.central.kube.api_fixtures import EVENTS, PODS, pod
 from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
@@ -120,6 +121,21 @@ def test_what_it_has_run_is_written_though_it_stays_scheduled_and_while_it_takes
     assert past_turns.read(conditions[1:]) == PastTurns(90, 2.0)
     assert native_status.patch(found(*reversed(conditions)), suspended, 5.0) is None
     after = native_status.patch(found(*conditions), update("Running", "it takes no turns"), 5.0)
+    assert after is not None
+    assert [each["type"] for each in after["status"]["conditions"]] == ["PodGroupScheduled"]
+
+
+def test_a_preempted_group_is_a_target_of_disruption_until_it_runs_again() -> None:
+    done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
+    preempted = replace(update("Pending", "preempted by other"), cause=PREEMPTED)
+    patch = native_status.patch(found(done), preempted, 0.0)
+    assert patch is not None
+    target = patch["status"]["conditions"][1]
+    assert (target["type"], target["status"]) == ("DisruptionTarget", "True")
+    assert (target["reason"], target["message"]) == ("PreemptionByScheduler", "preempted by other")
+    assert native_status.patch(found(done, target), preempted, 5.0) is None
+    assert native_status.patch(found(done, target), update("Pending", "waits"), 5.0) is None
+    after = native_status.patch(found(done, target), update("Running", "runs"), 5.0)
     assert after is not None
     assert [each["type"] for each in after["status"]["conditions"]] == ["PodGroupScheduled"]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ from central.kube.write import pod_requests, retrying
 from central.kube.write.pod_requests import BLOCKED_BY_BUDGET, GONE, Evictor, Refused
 from central.kube.write.retrying import Retry
 from central.kube.write.tickets import Tickets
-from central.model.decisions import Bind, Create, Evict
+from central.model.decisions import GPU_MEMORY, INCOMPLETE, PREEMPTION, RECLAIM, Bind, Create, Evict
 from central.model.facts import Answered, BindDone, BindFailed, EvictDone
 from central.model.json_types import Json
 
@@ -302,6 +303,38 @@ def test_a_trial_changes_nothing() -> None:
     path = "/api/v1/namespaces/ns/pods/p/eviction"
     assert [each[1] for each in table.asked] == [f"{path}?dryRun=All", path]
     assert table.asked[0][2]["deleteOptions"] == {"preconditions": {"uid": "u"}}
+
+
+def test_victims_of_others_get_the_condition_of_kube_scheduler() -> None:
+    made, table = client(v1=SUCCESS, PATCH=UNREACHABLE)
+    evictor = Evictor(made, lambda: 5.0)
+    public = Evict("u", "ns", "p", "n1", "for x/y", cause=PREEMPTION, public="for another gang")
+    assert evictor.evict(public) == EvictDone("u"), "whatever the answer to the condition"
+    (_, path, body) = table.asked[-1]
+    assert path == "/api/v1/namespaces/ns/pods/p/status"
+    assert body["metadata"] == {"uid": "u"}, "not of another pod of that name"
+    assert body["status"]["conditions"] == [
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": "for another gang",
+            "lastTransitionTime": "1970-01-01T00:00:05Z",
+        }
+    ]
+
+
+@pytest.mark.parametrize("other", [{"trial": True}, {"cause": INCOMPLETE}, {"cause": GPU_MEMORY}])
+def test_no_other_pods_get_it(other: dict[str, Any]) -> None:
+    made, table = client(v1=SUCCESS)
+    Evictor(made).evict(replace(Evict("u", "ns", "p", "n1", "", cause=RECLAIM), **other))
+    assert len(table.asked) == 1
+
+
+def test_a_pod_that_is_not_evicted_does_not_get_it() -> None:
+    made, table = client(v1=failure(422, "no"))
+    Evictor(made).evict(Evict("u", "ns", "p", "n1", "", cause=RECLAIM))
+    assert len(table.asked) == 1
 
 
 # Tickets
