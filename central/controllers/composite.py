@@ -24,6 +24,7 @@ from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
 from central.model.defaults import (
     ACROSS_NAMESPACES,
+    LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
     RESERVE_AFTER_S,
@@ -251,6 +252,7 @@ def new_scheduler(
     *,
     min_runtime_s: float = 0.0,
     max_grace_s: float = MAX_GRACE_S,
+    lost_after_s: float = LOST_AFTER_S,
     reserve_after_s: float = RESERVE_AFTER_S,
     reserve_idle: float = RESERVE_IDLE,
     names_all: bool = False,
@@ -265,6 +267,7 @@ def new_scheduler(
         preempt_across,
         min_runtime_s,
         max_grace_s,
+        lost_after_s,
         reserve_after_s,
         reserve_idle,
         names_all,

@@ -6,6 +6,9 @@ RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
 SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 MAX_GRACE_S = 600.0  # seconds that a victim may take to end, whatever its own grace period
+LOST_AFTER_S = (
+    300.0  # seconds behind its grace period, for a pod that terminates on a node that is not ready
+)
 TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside in an epoch
 
 # Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does

@@ -23,7 +23,7 @@ from central.scheduler.queues import order
 from central.scheduler.round_state import Round
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scheduling_round import Budget
-from central.scheduler.state import handlers
+from central.scheduler.state import handlers, lost_pods
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from central.scheduler.work_meter import MAX_FACTOR, Interrupt
@@ -131,6 +131,8 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
     times += scheduler.elastic.due()
     times += scheduler.state.snapshot.filter_results.ends.values()
+    policy = scheduler.policy
+    times += lost_pods.due(scheduler.state, policy.lost_after_s, policy.max_grace_s)
     return min(times, default=None)
 
 
@@ -139,6 +141,7 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
     decided before."""
     state = scheduler.state
     handlers.release_held_pods(state, now)
+    lost_pods.write_off(state, now, scheduler.policy.lost_after_s, scheduler.policy.max_grace_s)
     if state.network.rebuild(state.nodes.values(), state.snapshot):
         scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
     scheduler.queues.settle()

@@ -10,6 +10,7 @@ import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and
 from central.model.decisions import Decision
 from central.model.defaults import (
     ACROSS_NAMESPACES,
+    LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
     RESERVE_AFTER_S,
@@ -48,6 +49,9 @@ class Policy:
     preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
     min_runtime_s: float = 0.0  # before a gang may be evicted
     max_grace_s: float = MAX_GRACE_S  # that a victim may take to end
+    lost_after_s: float = (
+        LOST_AFTER_S  # after the grace period of a pod on a node that is not ready
+    )
     reserve_after_s: float = RESERVE_AFTER_S
     reserve_idle: float = RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces

@@ -143,6 +143,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "preempt_across": scheduler.policy.preempt_across,
         "min_runtime_s": scheduler.policy.min_runtime_s,
         "max_grace_s": scheduler.policy.max_grace_s,
+        "lost_after_s": scheduler.policy.lost_after_s,
         "reserve_after_s": scheduler.policy.reserve_after_s,
         "reserve_idle": scheduler.policy.reserve_idle,
         "names_all": scheduler.policy.names_all,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from central.model.defaults import (
     ACROSS,
     ACROSS_NAMESPACES,
+    LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
     RESERVE_AFTER_S,
@@ -213,6 +214,14 @@ class Settings:
         MAX_GRACE_S,
         "seconds that a pod may take to end when it is evicted for others, if its own "
         "terminationGracePeriodSeconds is longer",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
+    lost_after_s: float = _flag(
+        "--lost-pod-after S",
+        LOST_AFTER_S,
+        "seconds behind its grace period after which a pod that terminates on a node that is not ready counts as ended: "
+        "it holds no quota, and claims do not wait for it",
         type=argtypes.seconds,
         scheduling=True,
     )

@@ -26,12 +26,14 @@ class Life(NamedTuple):
               BOUND     the watch shows its node
     observed  its devices are those that pod-resources reports, not those that were planned
     leaving   its eviction was decided; with AGREED, a trial eviction was accepted
+    lost      it should have ended long ago, and its node is not ready, so nobody can say that it has
     """
 
     stage: str = WAITING
     observed: bool = False
     leaving: str = STAYS
     why: str = ""
+    lost: bool = False
 
 
 NEW = Life()
@@ -41,6 +43,7 @@ NEW = Life()
 PLACED, BIND_FAILED, SEEN_BOUND = "placed", "bind failed", "seen bound"
 OBSERVED, DEVICES_UNKNOWN = "observed", "devices unknown"
 EVICTED, EVICTION_AGREED, EVICTION_ENDED = "evicted", "eviction agreed", "eviction ended"
+LOST, FOUND = "lost", "found"  # its node is ready again
 
 
 @lru_cache(maxsize=1 << 10)
@@ -67,6 +70,8 @@ def transition(life: Life, event: str, why: str = "") -> Life:
         return life._replace(leaving=AGREED)
     if event == EVICTION_ENDED:
         return life._replace(leaving=STAYS)
+    if event in (LOST, FOUND):
+        return life._replace(lost=event == LOST, observed=False)
     return life
 
 
@@ -152,7 +157,7 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        return self.seen.phase not in ENDED
+        return self.seen.phase not in ENDED and not self.life.lost
 
     def ends(self, now: float) -> float:
         """When its capacity is expected to be free; inf if unknown. A pod that runs longer than announced is

@@ -46,6 +46,7 @@ class NodeSets:
 
     unschedulable: set[str] = field(default_factory=set)  # not ready, or cordoned
     not_ready: set[str] = field(default_factory=set)
+    with_lost_pods: set[str] = field(default_factory=set)  # see lost_pods.py
     unhealthy: set[str] = field(default_factory=set)  # with an unhealthy GPU or RDMA NIC
     not_offered: set[str] = field(default_factory=set)  # whose kubelet lacks their devices now
 
