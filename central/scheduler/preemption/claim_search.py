@@ -32,7 +32,7 @@ from central.scheduler.preemption.preemption_request import (
     outranks,
 )
 from central.scheduler.preemption.victims_left import MayGive, VictimsLeft
-from central.scheduler.queues.queue_claims import Claim, Loss, Verdict
+from central.scheduler.queues.queue_claims import Claim, Loss
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
@@ -42,7 +42,6 @@ from central.scheduler.work_meter import WorkLimitReached
 TRIED = 10  # choices of victims, until no queue gives more than it may
 # Of them, those that only leave out what was too much; then what is left of a queue is fixed.
 SKIPPING = 4
-FEW = 16  # victims, of which others are tried if nothing is found without those that were too many
 
 
 class ClaimSearch:
@@ -134,11 +133,9 @@ class ClaimSearch:
                 break
         if found is None or not self._claim.kept_a_share or self._request.growth:
             return found
-        return _refined(found, self._sparing_who_preempts_again)
-
-    def _sparing_who_preempts_again(self, found: PreemptionPlan) -> PreemptionPlan:
-        """Replaces victims that would evict others on their return, where these may be evicted themselves."""
-        return self._instead_of_more_urgent(self._instead_of_own(found))
+        # Replaces victims that would evict others on their return, where these may be evicted themselves.
+        found = _refined(found, self._instead_of_own)
+        return _refined(found, self._instead_of_more_urgent)
 
     def _instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
         """Takes what the queue deserves from others before less urgent work of its own, which would take it from them on its
@@ -248,31 +245,31 @@ class ClaimSearch:
         return self._from(VictimsLeft(may_give, self._shortfalls, self._suspended))
 
     def _from(self, choice: VictimsLeft) -> PreemptionPlan | None:
-        """Of a queue that gives too much the larger ones are left out; if nothing is found then, those that it could
-        give instead."""
-        others: list[VictimsLeft] = []  # for a dead end
+        """The least harmful victims; where their queues may not give them, the best set that these may give. Among many
+        candidates the larger ones of a queue that gives too much are left out."""
         for attempt in range(TRIED):
             found = self._victims(choice)
             if found is None:
-                if not others:
-                    return None
-                choice = others.pop()
-                continue
+                return None
             losses = self._losses(found.victims)
-            verdict = self._claim.judge(losses)
-            if verdict.short:
-                if choice.shortfalls is not self._shortfalls:
-                    return None  # what is inside its departments does not suffice
-                choice.shortfalls = [*self._shortfalls, *verdict.short]
-            elif not verdict.too_many:
+            if not any(verdict := self._claim.judge(losses)):
                 return found
-            else:
-                if len(others) < SKIPPING and len(losses) <= FEW:
-                    others += self._alternatives(choice, losses, verdict)
-                choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
+            if not attempt and (exact := self._victims(choice, exact=True)):
+                return exact
+            inside = verdict.short or verdict.instead
+            if inside and choice.shortfalls is self._shortfalls:
+                other = VictimsLeft(choice.may_give, [*self._shortfalls, *inside], self._suspended)
+                if found := self._from(other):
+                    return found
+            if verdict.short:
+                return None  # what is inside its departments does not suffice
+            choice.leave_out(verdict.too_many, losses, fixes=attempt >= SKIPPING)
         return None
 
-    def _victims(self, choice: VictimsLeft) -> PreemptionPlan | None:
+    def _may_all_go(self, pods: Sequence[Pod]) -> bool:
+        return not any(self._claim.judge(self._losses(pods)))
+
+    def _victims(self, choice: VictimsLeft, *, exact: bool = False) -> PreemptionPlan | None:
         alike = not (choice.skipped or choice.fixed)
         allows = choice.may_give if alike else choice.allows
         narrowed = replace(
@@ -282,22 +279,9 @@ class ClaimSearch:
             by_group=alike,
             suspended=tuple(self._suspended.values()) if alike else (),
             quota=choice.shortfalls,
+            accepts=self._may_all_go if exact else self._request.accepts,
         )
         return preemption_plan.find_victims(self._context, narrowed)
-
-    def _alternatives(
-        self, choice: VictimsLeft, losses: Sequence[Loss], verdict: Verdict
-    ) -> Iterator[VictimsLeft]:
-        """Without those that queues could give if they gave none of those that were too many. And, tried first, with
-        so much from inside the claimant's queues that another rule applies."""
-        over = {gang.queue for gang in verdict.too_many}
-        too_many = {gang.key for gang in verdict.too_many}
-        instead = {loss.gang.key for loss in losses if loss.queue.name in over} - too_many
-        yield choice.without(instead)
-        if verdict.instead and choice.shortfalls is self._shortfalls:
-            inside = choice.without(set())
-            inside.shortfalls = [*self._shortfalls, *verdict.instead]
-            yield inside
 
     def _losses(self, pods: Sequence[Pod]) -> list[Loss]:
         """The least harmful first: of a queue that gives too much, those go if they are equally large."""

@@ -14,21 +14,26 @@ MAX_WORK = 2**40  # of an unlimited meter
 def improve(
     problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
 ) -> tuple[list[EvictionUnit] | None, int]:
-    """The best set of victims if `steps` visits suffice, else the best one found; and the steps
+    """The best set of victims that is accepted if `steps` visits suffice, else the best one found; and the steps
     left. Half of the work that is left to the decision is kept for the trial placement."""
     search = _ExactSearch(problem, best, steps)
     search.run()
-    return search.best and drop_unneeded(problem, search.best), steps - search.visits
+    if (found := search.best) and problem.accepts(fewer := drop_unneeded(problem, found)):
+        found = fewer
+    return found, steps - search.visits
 
 
 class _ExactSearch:
     def __init__(
         self, problem: LeastHarmProblem, best: list[EvictionUnit] | None, steps: int
     ) -> None:
-        self.problem, self.best, self.visits = problem, best, 0
-        self.harm = total_harm(best) if best is not None else MAX_HARM
+        self.problem, self.visits = problem, 0
+        self.best = best if best is not None and problem.accepts(best) else None
+        self.harm = total_harm(self.best) if self.best is not None else MAX_HARM
         # A whole gang comes before its single members, which are no choice once it is taken.
-        self.units = sorted(problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm))
+        self.units = sorted(
+            problem.units, key=lambda unit: (unit.gang, not unit.whole, unit.harm, -unit.rank)
+        )
         self.size = sum(len(unit.frees) for unit in self.units)  # a visit adds up as much
         self.most = min(steps, int(min(problem.meter.left, MAX_WORK)) // (2 * max(self.size, 1)))
         self.least = [NO_HARM] * len(self.units)  # of any unit from here on, part by part
@@ -57,7 +62,7 @@ class _ExactSearch:
             with_it = [*chosen, unit]
             harm_with = plus(harm, unit.harm)
             if harm_with < self.harm:
-                if self.problem.is_solved_by(with_it):
+                if self.problem.is_solved_by(with_it) and self.problem.accepts(with_it):
                     self.best, self.harm = with_it, harm_with
                 else:
                     self._visit(index + 1, with_it, harm_with)

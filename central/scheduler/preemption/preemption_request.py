@@ -80,6 +80,7 @@ class PreemptionRequest:
     quota: Sequence[Shortfall] = ()  # that the victims must free as well
     # Victims that give surplus only. The gang itself: members that it does not need leave for one that it lacks.
     spared: frozenset[GangKey] = frozenset()
+    accepts: Callable[[Sequence[Pod]], bool] = lambda victims: True  # what else holds for victims
     # A further condition, on the draft that holds the gang and no victims.
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 

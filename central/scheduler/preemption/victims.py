@@ -81,7 +81,7 @@ class VictimSearch:
         """usable: by row. slots: of the gangs that may be evicted, in the table of victims. leaving: all pods that are
         terminating, or will be in any case."""
         self._context, self._request = context, preemption.placement
-        self._extra_check = preemption.extra_check
+        self._extra_check, self._accepts = preemption.extra_check, preemption.accepts
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
         for spec, _ in self._request.groups:
@@ -166,7 +166,7 @@ class VictimSearch:
         found.sort(key=attrgetter("harm"))
         for choice in found[:MAX_DOMAINS]:
             pods = self._pods_chosen(choice)
-            if pods is not None and (plan := self.try_without(pods)) is not None:
+            if pods is not None and self._accepts(pods) and (plan := self.try_without(pods)):
                 return choice.harm, plan
         return None
 
@@ -301,8 +301,11 @@ class VictimSearch:
             by_row[QUOTA] = (0,) * len(lacking)
         request: tuple[int, ...] = tuple(area.request.tolist())
         return LeastHarmProblem(
-            by_row, request, missing, units, surplus, allowed, meter, lacking
+            by_row, request, missing, units, surplus, allowed, meter, lacking, self._units_accepted
         ).without_useless()
+
+    def _units_accepted(self, units: Sequence[EvictionUnit]) -> bool:
+        return self._accepts(self.units.pods_of(units))
 
     def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
         """For a gang of unlike pods, for which counts say too little."""
@@ -342,10 +345,9 @@ class VictimSearch:
                 trials -= 1
                 if trials > 0 and self._fits_without_units(without):
                     kept = without
-            plan = self.try_without(self.units.pods_of(kept))
-            harm_of_kept = least_harm.total_harm(kept)
-            if plan is not None:
-                yield harm_of_kept, plan
+            pods = self.units.pods_of(kept)
+            if self._accepts(pods) and (plan := self.try_without(pods)):
+                yield least_harm.total_harm(kept), plan
 
     def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
         """Whether quota suffices and a trial placement succeeds. A long attempt that goes on repeats none."""
@@ -381,9 +383,8 @@ class VictimSearch:
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does
         not."""
-        freed = self._on_usable(victims) if self.units.lacking else victims
-        leaving = self._releasable.pods[self._candidates :]
-        going = ReleasablePods(self._context.state, [*freed, *leaving])
+        leaving = [*self._on_usable(victims), *self._releasable.pods[self._candidates :]]
+        going = ReleasablePods(self._context.state, leaving)
         self._snapshot.meter.spend(len(going.pods))
         self._snapshot.meter.spend_rows(len(self._usable))
         with going.without(np.arange(len(going.pods))) as snapshot:

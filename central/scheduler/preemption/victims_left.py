@@ -33,11 +33,6 @@ class VictimsLeft:
             return False
         return victim.queue not in self.fixed or victim.key in self.fixed[victim.queue]
 
-    def without(self, gangs: set[GangKey]) -> "VictimsLeft":
-        other = VictimsLeft(self.may_give, self.shortfalls, self._suspended)
-        other.skipped, other.spared = self.skipped | gangs, set(self.spared)
-        return other
-
     def leave_out(self, too_many: Sequence[Gang], losses: Sequence[Loss], *, fixes: bool) -> None:
         """fixes: of their queues only the others of these victims are left."""
         went_whole = {gang.key for gang in too_many if _went_whole(gang, losses)}

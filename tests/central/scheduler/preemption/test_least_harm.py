@@ -172,6 +172,42 @@ def test_nothing_does_less_harm(seed: int, lacking: bool) -> None:
     assert possible > 30
 
 
+def test_the_best_set_that_is_accepted_is_found() -> None:
+    dice, other = random.Random(0), 0
+    for _ in range(120):
+        problem = case(dice, dice.randint(1, 4))
+        found = choose_victims(problem)
+        refused = dice.choice(found or problem.units)
+        rest = [unit for unit in problem.units if unit is not refused]
+        better, _ = improve(replace(problem, accepts=set(rest).issuperset), found, 10_000)
+        best = least(replace(problem, units=rest))
+        assert (None if better is None else levels_of(total_harm(better))) == best
+        other += better is not None and bool(found)
+    assert other > 20
+
+
+def test_of_equal_members_the_exact_search_takes_the_one_of_the_highest_rank() -> None:
+    singles = [EvictionUnit(0, False, harm(0, 0, 1, 1), {0: (1,)}, n, rank=n) for n in range(3)]
+    problem = LeastHarmProblem({0: (0,)}, (1,), 1, singles, {0: 2})
+    assert improve(problem, None, 100)[0] == [singles[2]]
+
+
+def test_a_choice_stays_where_the_exact_search_finds_no_less_harm() -> None:
+    """The cheap unit, which is no use, keeps the search from ending at once."""
+    known, equal, useless = (whole(n, work, {0: (n < 2,)}) for n, work in enumerate((5, 5, 1)))
+    problem = problem_of({0: (0,)}, (1,), 1, [known, equal, useless])
+    assert improve(problem, [known], 100)[0] == [known]
+
+
+def test_a_unit_that_frees_too_little_stays_unless_the_rest_is_not_accepted() -> None:
+    enough, more = whole(0, 1, {0: (1,)}), whole(1, 9, {0: (0,)})
+    problem = problem_of({0: (0,)}, (1,), 1, [enough, more])
+    assert improve(problem, [enough, more], 0)[0] == [enough]
+    both = replace(problem, accepts=lambda units: len(units) == 2)
+    assert improve(both, [enough, more], 0)[0] == [enough, more]
+    assert improve(both, None, 100)[0] == [enough, more]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) -> None:
     dice = random.Random(500 + seed)

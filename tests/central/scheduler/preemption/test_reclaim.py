@@ -23,6 +23,35 @@ def test_equals_do_not_evict_equals(queue: str) -> None:
     assert world.evicted == []
 
 
+@pytest.mark.parametrize(("pods", "victims"), [((2, 2), 0), ((3, 1), 0), ((2, 1), 1)])
+def test_a_queue_gives_one_of_its_gangs_and_keeps_the_other(
+    pods: tuple[int, ...], victims: int
+) -> None:
+    """Queue a uses 6 GPUs, 3 on each node, and may have 2. Without both gangs it would have a smaller part of them than queue
+    b, of its 6, has already."""
+    nodes = (factories.node("n", gpus=4), factories.node("m", gpus=4))
+    world = World(*nodes, QueueSeen("a"), QueueSeen("b", weight=3))
+    for name in ("x", "y"):
+        world.step(1.0, *job(f"{name}3", 1, gpus=3, queue="a"))
+        world.step(1.0, *job(f"{name}1", 1, gpus=1, queue="b"))
+    group = factories.gang("new", len(pods), queue="b", created=2.0)
+    new = [factories.pod(f"new-{i}", n, "new", queue="b", created=2.0) for i, n in enumerate(pods)]
+    world.step(2.0, group, *new)
+    assert len(world.evicted) == victims
+
+
+def test_of_many_candidates_no_queue_gives_more_than_it_has_above_its_share() -> None:
+    """Queues a, b and c use 17 of 51 GPUs each, and the share of each is 15. The pods of queue a are the youngest, so that
+    they would do the least harm."""
+    nodes = [factories.node(f"n{i}", gpus=3) for i in range(17)]
+    world = World(*nodes, *map(QueueSeen, "abcd"))
+    for number, queue in enumerate("cba", 1):
+        old = [job(f"{queue}{i}", 1, gpus=1, queue=queue) for i in range(17)]
+        world.step(100.0 * number, *(fact for one in old for fact in one))
+    world.step(400.0, *job("new", 6, gpus=1, queue="d", created=400.0))
+    assert sorted(name[0] for name in world.evicted) == [*"aabbcc"]
+
+
 @pytest.mark.parametrize("guaranteed", ["b", "org"])
 def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
     """Queue b uses twice its fair share in one gang. Without it, it would use nothing."""

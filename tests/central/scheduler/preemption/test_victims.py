@@ -2,9 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen
+from central.scheduler.apply import apply
+from central.scheduler.cycle import schedule_once
+from central.scheduler.placement import PlacementRequest
+from central.scheduler.preemption import preemption_plan
+from central.scheduler.preemption.preemption_request import PreemptionRequest
 from tests.central import factories
-from tests.central.scheduler.small_cluster import World, job
+from tests.central.scheduler.small_cluster import BY_PRIORITY, World, job
 
 
 def unlike(now: float, *gpus: int) -> list[Fact]:
@@ -99,3 +108,20 @@ def test_a_refused_eviction_is_asked_again_when_its_backoff_ends() -> None:
     world.step(again)
     world.step(again + 0.5)  # it was asked first, and agreed
     assert world.evicted == ["old-0"]
+
+
+@pytest.mark.parametrize("kept_for_another", [0, 1])
+def test_what_victims_free_on_a_row_that_is_kept_for_another_gang_is_no_room(
+    kept_for_another: int,
+) -> None:
+    made = new_scheduler(factories.LEVELS)
+    nodes = [factories.node("a"), factories.node("b")]
+    schedule_once(made, [*nodes, *job("both", 2, 8)], 0.0)
+    for fact in job("urgent", 1, 8, priority=9):
+        apply(made, fact)
+    gang = made.state.gangs["ns", "urgent", True]
+    want = PlacementRequest(((gang.counts.waiting[0].spec, 1),), "")
+    request = PreemptionRequest(gang, want, 100.0, np.array([kept_for_another]), BY_PRIORITY)
+    plan = preemption_plan.find_victims(made.preemption, request)
+    assert plan is not None
+    assert plan.taken.rows.tolist() == [1 - kept_for_another]

@@ -5,12 +5,7 @@ import os
 import pytest
 
 from tests.central.scheduler.queues import test_gang_claims_oracle as of_gangs
-from tests.central.scheduler.queues.test_claims_oracle import (
-    KNOWN_SEEDS,
-    case,
-    growing_case,
-    problem,
-)
+from tests.central.scheduler.queues.test_claims_oracle import case, growing_case, problem
 
 CLAIMS = int(os.environ.get("LOCKSTEP_CLAIMS", "10000"))
 SHARD = 500
@@ -20,8 +15,7 @@ SHARD = 500
 @pytest.mark.parametrize("shard", range(-(-CLAIMS // SHARD)))
 def test_a_claim_takes_what_it_may_and_nothing_else(shard: int) -> None:
     seeds = range(shard * SHARD, (shard + 1) * SHARD)
-    found = {seed: wrong for seed in seeds if (wrong := problem(case(seed)))}
-    assert found.keys() == KNOWN_SEEDS & {*seeds}, found
+    assert not {seed: wrong for seed in seeds if (wrong := problem(case(seed)))}
 
 
 @pytest.mark.timeout(600)
