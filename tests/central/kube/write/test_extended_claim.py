@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from central.kube.decode.device_claim_decoder import FINALIZER
 from central.kube.transport.http_client import Client
-from central.kube.write.device_claim_writer import FINALIZER
 from central.kube.write.extended_claim import claim_of, name_of
 from central.model.decisions import Bind
 from central.model.device_claims import AllocatedDevice, ClaimAllocation
