@@ -24,6 +24,8 @@ from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
 from central.model.defaults import (
     ACROSS_NAMESPACES,
+    LARGE_CLAIM,
+    LARGE_CLAIM_WAIT_S,
     LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
@@ -252,6 +254,8 @@ def new_scheduler(
     *,
     min_runtime_s: float = 0.0,
     max_grace_s: float = MAX_GRACE_S,
+    large_claim: int = LARGE_CLAIM,
+    large_claim_wait_s: float = LARGE_CLAIM_WAIT_S,
     lost_after_s: float = LOST_AFTER_S,
     reserve_after_s: float = RESERVE_AFTER_S,
     reserve_idle: float = RESERVE_IDLE,
@@ -267,6 +271,8 @@ def new_scheduler(
         preempt_across,
         min_runtime_s,
         max_grace_s,
+        large_claim,
+        large_claim_wait_s,
         lost_after_s,
         reserve_after_s,
         reserve_idle,

@@ -6,6 +6,8 @@ RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
 SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 MAX_GRACE_S = 600.0  # seconds that a victim may take to end, whatever its own grace period
+LARGE_CLAIM = 0  # capacity of victims in other queues, as a multiple of what the claimant needs; 0: no claim is large
+LARGE_CLAIM_WAIT_S = 300.0  # from the claimant's creation until it makes a large claim
 LOST_AFTER_S = (
     300.0  # seconds behind its grace period, for a pod that terminates on a node that is not ready
 )

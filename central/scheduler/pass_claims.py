@@ -22,6 +22,7 @@ from central.scheduler.preemption import (
     evictable,
     eviction_rules,
     preemption_plan,
+    proportion,
     reclaim,
     withdrawal,
 )
@@ -212,6 +213,10 @@ class PassClaims:
                     plan = preemption_plan.find_victims(context, own)
                 if plan is None:
                     return None, reclaim.blocking_budgets(context, preemption, lacks)
+                until, why = proportion.wait_until(context, gang, request, plan)
+                if self._now < until:
+                    self._pending.preemption_retry_at.add(until)
+                    return None, why
                 return plan, ""
         except WorkLimitReached:
             return None, UNDECIDED

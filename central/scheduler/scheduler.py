@@ -10,6 +10,8 @@ import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and
 from central.model.decisions import Decision
 from central.model.defaults import (
     ACROSS_NAMESPACES,
+    LARGE_CLAIM,
+    LARGE_CLAIM_WAIT_S,
     LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
@@ -49,9 +51,9 @@ class Policy:
     preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
     min_runtime_s: float = 0.0  # before a gang may be evicted
     max_grace_s: float = MAX_GRACE_S  # that a victim may take to end
-    lost_after_s: float = (
-        LOST_AFTER_S  # after the grace period of a pod on a node that is not ready
-    )
+    large_claim: int = LARGE_CLAIM  # see preemption/proportion.py; 0: no claim is large
+    large_claim_wait_s: float = LARGE_CLAIM_WAIT_S  # since the claimant's creation
+    lost_after_s: float = LOST_AFTER_S  # behind the grace of a pod whose node is not ready
     reserve_after_s: float = RESERVE_AFTER_S
     reserve_idle: float = RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
@@ -215,6 +217,8 @@ class Scheduler:
             policy.preempt_across,
             policy.min_runtime_s,
             policy.max_grace_s,
+            policy.large_claim,
+            policy.large_claim_wait_s,
         )
         self.elastic = Autoscaler(policy.elastic_headroom)
         self.queue_statuses = QueueStatuses()

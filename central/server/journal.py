@@ -143,6 +143,8 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "preempt_across": scheduler.policy.preempt_across,
         "min_runtime_s": scheduler.policy.min_runtime_s,
         "max_grace_s": scheduler.policy.max_grace_s,
+        "large_claim": scheduler.policy.large_claim,
+        "large_claim_wait_s": scheduler.policy.large_claim_wait_s,
         "lost_after_s": scheduler.policy.lost_after_s,
         "reserve_after_s": scheduler.policy.reserve_after_s,
         "reserve_idle": scheduler.policy.reserve_idle,

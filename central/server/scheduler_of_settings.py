@@ -17,6 +17,8 @@ def scheduler_of(given: Settings | argparse.Namespace) -> Scheduler:
         given.preempt_across,
         min_runtime_s=given.min_runtime_s,
         max_grace_s=given.max_grace_s,
+        large_claim=given.large_claim,
+        large_claim_wait_s=given.large_claim_wait_s,
         lost_after_s=given.lost_after_s,
         reserve_after_s=given.reserve_after_s,
         reserve_idle=given.reserve_idle,

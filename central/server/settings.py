@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from central.model.defaults import (
     ACROSS,
     ACROSS_NAMESPACES,
+    LARGE_CLAIM,
+    LARGE_CLAIM_WAIT_S,
     LOST_AFTER_S,
     MAX_GRACE_S,
     PATIENCE_S,
@@ -214,6 +216,20 @@ class Settings:
         MAX_GRACE_S,
         "seconds that a pod may take to end when it is evicted for others, if its own "
         "terminationGracePeriodSeconds is longer",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
+    large_claim: int = _flag(
+        "--large-claim K",
+        LARGE_CLAIM,
+        "a gang waits before victims in other queues that hold K times its need are evicted; 0: never",
+        type=argtypes.number,
+        scheduling=True,
+    )
+    large_claim_wait_s: float = _flag(
+        "--large-claim-wait S",
+        LARGE_CLAIM_WAIT_S,
+        "seconds since its creation",
         type=argtypes.seconds,
         scheduling=True,
     )

@@ -20,6 +20,7 @@ PLAIN = (  # no numbers
     r"it is behind its fair share(; running gangs are suspended for [^;]* of its queue first|, .*)",
     r"running gangs are suspended for it in .* at the latest, unless other gangs get ahead of it",
     r"preemption blocked by [^;]*",
+    r"its victims hold \d+ times what it needs or more: these are evicted once it has waited for [^;]*",
     r"with an expected run time \(lockstep\.dev/runs-for\) it could use that until then",
     r"excluding (capacity|volumes) reserved for [^;]*",
     r"queue \S+( \(above \S+\))? is (closed|invalid: .*)",
@@ -57,7 +58,7 @@ PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
 KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
 PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = (
-    r"(?:reserved|excluding|with an expected|preemption blocked|expected|no victims"
+    r"(?:reserved|excluding|with an expected|preemption blocked|its victims|expected|no victims"
     r"|it shares time|it is behind|running gangs)"
 )
 CANDIDATE = re.compile(

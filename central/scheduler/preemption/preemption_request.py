@@ -47,6 +47,8 @@ class PreemptionContext:
     across: str = ACROSS_NAMESPACES
     min_runtime_s: float = 0.0  # before a gang may be evicted, where its queue sets none
     max_grace_s: float = inf  # that a victim may take to end
+    large_claim: int = 0  # see proportion.py; 0: no claim is large
+    large_claim_wait_s: float = 0.0
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
     stays: ShortStays = field(default_factory=ShortStays)
     time_sharing: TimeSharing = field(default_factory=TimeSharing)
