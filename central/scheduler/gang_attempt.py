@@ -168,6 +168,8 @@ class _GangTurn(NamedTuple):
     def _refuse(self, wants: tuple[PlacementRequest, ...], refused: RefusedRequest) -> None:
         scheduler, gang, reserved = self.scheduler, self.gang, self.reserved
         gang.attempt.equivalence = _equivalence(scheduler, gang, wants)
+        if not scheduler.elastic.models.concerns(gang):
+            gang.attempt.least_gpus, gang.attempt.least_pods = placement_attempts.least(wants)
         why, withheld = gang.attempt.reason, reserved.withheld()
         refusal = GangRefusal(gang, wants[-1], why, *withheld, missing=self.missing)
         refusal.counted, refusal.cause = refused.counted, refused.cause

@@ -88,8 +88,11 @@ def without_queues(
         return ""  # no victims change that; surplus leaves for it
     if not refused.missing and scheduler.elastic.manages(gang):
         return ""  # its size is decided otherwise
+    expects = always or gang.priority > ORDINARY
+    if not expects and gang.priority <= scheduler.state.pending.lowest_priority:
+        return ""  # without counting: none is less urgent
     found = protected_work.count(scheduler.preemption, gang, refused.request, frozenset())
-    if not (always or found.less_urgent or gang.priority > ORDINARY):
+    if not (expects or found.less_urgent):
         return ""
     if found.less_urgent and not all(pod.seen.preempts for pod in gang.counts.waiting):
         return f"{claim_reasons.NO_VICTIMS}its own pods have preemptionPolicy Never"

@@ -2,7 +2,8 @@
 operations.
 
 Since the other gang was refused capacity was only taken, so the answer is the same. Nothing happens between two of
-the gangs, so what is looked up once holds for all.
+the gangs, so what is looked up once holds for all. Where neither victims nor quota matter, gangs that request more GPUs
+than are free on all nodes together stay refused as well, however unlike their requests are.
 
 Design: docs/design/pending-gangs.md
 """
@@ -14,12 +15,15 @@ import numpy as np
 
 from central.model.arrays import Bools, Ints
 from central.scheduler.scheduler import GangRefusal, Scheduler
+from central.scheduler.state.attempt import SURPLUS_BITS, Outcome
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.pending_columns import PendingColumns
 from central.scheduler.work_meter import MAX_FACTOR
 
 # Gangs that are looked at together at first; then eight times as many, and so on.
 FIRST_WINDOW = 256
+# While so few gangs wait, each that was refused is tried, so that its reason counts at once what was freed.
+TRIED_MOST = 100
 
 
 class _KnownRefusal(NamedTuple):
@@ -51,13 +55,19 @@ def refuse_next(
     """Refuses the first of these gangs, in their order, as long as each makes a request that was refused in this
     epoch, and goes_on() holds, which has one answer for all gangs with equal needs. Returns how many.
     left_out: are not refused, nor are gangs with reservations, with a long attempt due, or of the barred namespaces."""
-    if not len(rows) or not _is_refused(scheduler, rows[0], first_refused):
+    if not len(rows):
+        return 0
+    most_pods = _most_pods(scheduler)
+    if not _is_refused(scheduler, rows[0], first_refused) and not (
+        _lack_gpus(scheduler, rows[:1], most_pods).any()
+    ):
         return 0
     pending = scheduler.state.pending
     columns = pending.columns
     holders = [gang for key in scheduler.reservations if (gang := pending.waiting.get(key))]
     excluded = columns.mask(columns.rows_of((*holders, *left_out)))
     answers: dict[int, _KnownRefusal] = {}
+    known = [n for n, same in first_refused.items() if same.attempt.refused_at == pending.epoch]
     count, width = 0, FIRST_WINDOW
     while count < len(rows):
         window = rows[count : count + width]
@@ -65,13 +75,49 @@ def refuse_next(
         fit = _until(excluded[window] | is_long | ~columns.waiting[window])
         if barred:
             fit = _until(np.array([g.namespace in barred for g in columns.of(window[:fit])]), fit)
-        fit = _answer(scheduler, window[:fit], first_refused, answers)
-        fit = _within_turn(columns, window[:fit], goes_on)
+        alike = np.isin(columns.equivalence[window[:fit]], known)
+        unknown = alike | ~_lack_gpus(scheduler, window[:fit], most_pods)
+        fit = _answer(scheduler, window[:fit], first_refused, answers, unknown)
+        fit = _within_turn(columns, window[:fit], goes_on, unknown[:fit])
         count, width = count + fit, 8 * width
         if fit < len(window):
             break
     _give(scheduler, rows[:count], answers)
     return count
+
+
+def _most_pods(scheduler: Scheduler) -> Ints | None:
+    """How many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free does not
+    decide alone, since gangs might get victims or quota, or reserve capacity."""
+    pending, state = scheduler.state.pending, scheduler.state
+    if len(pending.waiting) <= TRIED_MOST:
+        return None
+    if scheduler.queues.enabled or state.any_pod.movable or scheduler.elastic.has_donors:
+        return None
+    tried = pending.columns.outcome
+    if not any(
+        pending.waiting.get(key) is held.gang and tried[held.gang.attempt.row] == Outcome.REFUSED
+        for key, held in scheduler.reservations.items()
+        if not held.by_eviction
+    ):
+        return None  # the next gang that is refused may be the head of the queue
+    free = np.bincount(state.snapshot.gpus_with_reserved())
+    gpus, asked = np.arange(len(free)), np.arange(1, len(free) + 1)  # no node has the last amount
+    fit: Ints = np.concatenate([[0], (gpus // asked[:, None]) @ free])
+    return fit
+
+
+def _lack_gpus(scheduler: Scheduler, rows: Ints, most_pods: Ints | None) -> Bools:
+    """Which of the gangs were refused before and cannot fit now, whatever their pods request beside GPUs, nor evict others."""
+    if most_pods is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    columns, pending = scheduler.state.pending.columns, scheduler.state.pending
+    gpus = columns.least_gpus[rows]
+    fit = most_pods[np.minimum(gpus, len(most_pods) - 1)]
+    known = (gpus > 0) & (columns.equivalence[rows] != 0) & (columns.refused_at[rows] >= 0)
+    not_urgent = -(columns.tier[rows] >> SURPLUS_BITS) <= pending.lowest_priority
+    lacking: Bools = known & not_urgent & (columns.least_pods[rows] > fit)
+    return lacking
 
 
 def _until(ends: Bools, most: int | None = None) -> int:
@@ -97,10 +143,11 @@ def _answer(
     rows: Ints,
     first_refused: Mapping[int, Gang],
     answers: dict[int, _KnownRefusal],
+    asked: Bools,
 ) -> int:
-    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused."""
-    numbers = scheduler.state.pending.columns.equivalence[rows]
-    unknown = np.ones(len(rows), dtype=np.bool_)
+    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused. asked:
+    the others are refused in any case."""
+    numbers, unknown = scheduler.state.pending.columns.equivalence[rows], asked.copy()
     while len(unknown):
         first = int(unknown.argmax())
         if not unknown[first]:
@@ -114,9 +161,12 @@ def _answer(
     return len(rows)
 
 
-def _within_turn(columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool]) -> int:
-    """For how many of the rows goes_on() holds, up to the first for which it does not. Equal requests have equal needs."""
-    numbers, unknown = columns.equivalence[rows], np.ones(len(rows), dtype=np.bool_)
+def _within_turn(
+    columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool], asked: Bools
+) -> int:
+    """For how many of the rows goes_on() holds, up to the first for which it does not. Equal requests have equal needs.
+    asked: it holds for the others in any case."""
+    numbers, unknown = columns.equivalence[rows], asked.copy()
     while len(unknown):
         first = int(unknown.argmax())
         if not unknown[first]:

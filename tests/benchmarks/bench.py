@@ -98,6 +98,9 @@ def decisions(say: Callable[[str], None]) -> list[Row]:
     say("10,000 gangs wait in 1,000 queues of three levels")
     spent = turns.line(1000, 10_000, deep=True).p50_ms
     rows.append(("    in 1,000 queues of three levels", spent, "ms", "<= 50 ms"))
+    say("10,000 gangs of 2,000 kinds wait")
+    spent = turns.unlike_line(2000, 10_000).p50_ms
+    rows.append(("(c) a GPU freed, 10,000 gangs of 2,000 kinds wait", spent, "ms", "<= 20 ms"))
     say("reclaim")
     spent, evicted = turns.claim(turns.full(500), 250, attempts=3)
     assert evicted == 2000, evicted

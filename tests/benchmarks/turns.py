@@ -293,6 +293,25 @@ def line(
     return Decided(statistics.median(times), max(times))
 
 
+def unlike_line(kinds: int, gangs: int, nodes: int = 250, rounds: int = 10) -> Decided:
+    """A full cluster without queues, and so many gangs of two that differ in their GPUs and CPUs: one GPU is freed."""
+    made, times = full(nodes), []
+    facts: list[Fact] = []
+    for number in range(gangs):
+        name, kind = f"w{number}", number % kinds
+        gpus, cpu = kind % 4 + 1, 1000 + kind // 4
+        facts += [factories.gang(name, 2, created=float(number))]
+        facts += [factories.pod(f"{name}-{rank}", gpus, name, cpu=cpu) for rank in range(2)]
+    schedule_once(made, facts, 1000.0)
+    for number in range(rounds + 1):
+        apply(made, PodGone(f"uid-s-{number * 8}"))
+        began = time.thread_time()
+        schedule_once(made, [], 1010.0 + 10 * number)
+        times.append((time.thread_time() - began) * 1e3)
+    check_invariants(made)
+    return Decided(statistics.median(times[1:]), max(times[1:]))
+
+
 def queue_tree(leaves: int, **terms: Any) -> list[QueueSeen]:
     """Queues q0, q1 and so on below a tenth as many teams in ten departments. terms: of these queues."""
     teams = max(leaves // 10, 10)

@@ -74,6 +74,11 @@ class Autoscaler:
         self._changed_at = -inf  # the last change of any size
         self._stamp: object = None
 
+    @property
+    def has_donors(self) -> bool:
+        """Whether members of elastic gangs may leave for others."""
+        return bool(self._donors)
+
     def serves(self, context: PreemptionContext, gang: Gang) -> bool:
         """Whether the gang, which does not fit, is left to the plan at the end of this cycle."""
         if not self._donors or self._in_vain.get(gang.key) == context.state.pending.epoch:

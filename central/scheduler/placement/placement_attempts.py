@@ -25,7 +25,7 @@ from central.scheduler.placement import (
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import BundleKey, Subgroup, SubgroupDivision, Unit
-from protos.names import BALANCE, NODE, PARTS_OF_NODE, SPREAD
+from protos.names import BALANCE, GPU, NODE, PARTS_OF_NODE, SPREAD
 from protos.slicing import requests_devices
 
 GANGS_ADDED_UP = 64
@@ -66,6 +66,14 @@ def attempts(
             PlacementRequest(groups, level, rows, gpus, preferred, (), roles, apart, balanced)
         )
     return tried, tuple(found)
+
+
+def least(requests: Sequence[PlacementRequest]) -> tuple[int, int]:
+    """GPUs of each pod, and the fewest pods in one of the requests; (0, 0) if these have pods of several kinds."""
+    kinds = {spec for request in requests for spec, _ in request.groups}
+    if len(kinds) != 1:
+        return 0, 0
+    return kinds.pop().request(GPU), min(request.groups[0][1] for request in requests)
 
 
 def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:

@@ -37,6 +37,8 @@ NEW_ROW: dict[str, Any] = {
     "listed": False,
     "outcome": 0,
     "equivalence": 0,
+    "least_gpus": 0,
+    "least_pods": 0,
     "refused_at": -1,
     "work_factor": 1,
     "queue": -1,
@@ -72,6 +74,7 @@ class AttemptColumns:
     owned: by an object whose status gives the reason too
     outcome: an Outcome; the round writes it
     equivalence: gangs with the same number make the same request; 0: unknown
+    least_gpus: of each pod; least_pods: that many at least are placed, or none; 0: unknown
     refused_at: capacity epoch of the refusal; -1: not refused
     reason: why the gang does not fit; empty if it fits or was not tried
     refusal, listed: Refusals writes them
@@ -89,6 +92,8 @@ class AttemptColumns:
     listed: Bools
     outcome: Ints
     equivalence: Ints
+    least_gpus: Ints
+    least_pods: Ints
     refused_at: Ints
     work_factor: Ints
     queue: Ints
@@ -163,6 +168,8 @@ class Attempt:
     )
 
     equivalence = AttemptCell[int]()
+    least_gpus = AttemptCell[int]()
+    least_pods = AttemptCell[int]()
     refused_at = AttemptCell[int]()
     retry_at = AttemptCell[float]()
     reason = AttemptCell[str]()

@@ -1,20 +1,27 @@
 """Gangs that are refused many at a time are refused as one after the other would be."""
 
 import random
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from central.model.facts import Fact, QueueSeen
-from central.scheduler import refused_alike
+from central.controllers.composite import new_scheduler
+from central.model.facts import Fact, PodGone, QueueSeen
+from central.scheduler import gang_attempt, refused_alike
 from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World
+from tests.counted_calls import calls
 
+KINDS = refused_alike.TRIED_MOST + 20
 GANGS = refused_alike.FIRST_WINDOW + 64
 LIMITS = ("none", "left out", "barred", "long", "turn", "gone", "kind")  # where refusing ends
 
@@ -138,3 +145,99 @@ def test_nothing_is_left_to_refuse(refused: str) -> None:
     rest = given.rest[:0] if refused == "first" else given.rest
     first_refused = given.first_refused if refused == "first" else {}
     assert together(given._replace(rest=rest, first_refused=first_refused)) == 0
+
+
+def unlike(
+    kinds: int, *first: Fact, priority: int = 1, gpus: Sequence[int] = (1, 2, 3, 4)
+) -> Scheduler:
+    """A full node, and as many gangs of two pods with so many GPUs each, in turn, with as many unlike requests."""
+    made = new_scheduler(factories.LEVELS)
+    stays: dict[str, Any] = {"node": "n0", "phase": "Running", "priority": 1, "preemptable": False}
+    running = [factories.pod(f"r{number}", 1, **stays) for number in range(8)]
+    facts: list[Fact] = [factories.node("n0"), *first, *running]
+    for number in range(kinds):
+        name, each = f"g{number}", gpus[number % len(gpus)]
+        facts.append(factories.gang(name, 2, created=float(number), priority=priority))
+        facts += [factories.pod(f"{name}-{rank}", each, name, cpu=100 + number) for rank in "01"]
+    schedule_once(made, facts, 1.0)
+    return made
+
+
+def attempts(made: Scheduler, *facts: Fact) -> int:
+    count = calls(lambda: schedule_once(made, facts, 2.0), gang_attempt.schedule.__code__)
+    check_invariants(made)
+    return count
+
+
+def test_gangs_of_unlike_requests_that_need_more_gpus_than_are_free_are_not_tried() -> None:
+    """The one with the reservation is, and once it is bound the next one."""
+    few, many = unlike(KINDS), unlike(2 * KINDS)
+    for pod in ("uid-r0", "uid-r1"):
+        tried = attempts(many, PodGone(pod))
+        assert tried == attempts(few, PodGone(pod))
+        assert tried <= 3
+    placed = [gang.name for gang in many.state.gangs.values() if len(gang.counts.placed) == 2]
+    assert placed == ["g0"]
+
+
+def test_gangs_that_changed_or_came_are_tried_whatever_is_free() -> None:
+    made = unlike(KINDS)
+    changed, new = factories.pod("g7-0", 3, "g7", cpu=555), factories.pod("new", 5)
+    few = attempts(unlike(KINDS), PodGone("uid-r0"))
+    assert attempts(made, PodGone("uid-r0"), changed, new) == few + 2
+
+
+def test_a_gang_that_needs_exactly_what_is_free_is_bound() -> None:
+    made = unlike(KINDS, gpus=(4, 3, 2, 1))
+    assert attempts(made, PodGone("uid-r0"), PodGone("uid-r1")) >= 2
+    placed = [gang.name for gang in made.state.gangs.values() if len(gang.counts.placed) == 2]
+    assert placed == ["g3"]
+
+
+@pytest.mark.parametrize("case", ["pods of lower priority", "pods that may move", "queues"])
+def test_gangs_that_may_evict_others_are_tried_whatever_is_free(case: str) -> None:
+    first: list[Fact] = []
+    if case == "queues":
+        first.append(QueueSeen("default"))
+    elif case == "pods that may move":
+        first.append(
+            factories.pod("moves", 0, node="n0", phase="Running", priority=1, movable=True)
+        )
+    made = unlike(KINDS, *first, priority=2 if case == "pods of lower priority" else 1)
+    assert attempts(made, PodGone("uid-r0")) >= KINDS - 1
+
+
+def test_where_refusing_without_an_attempt_ends() -> None:
+    made = unlike(KINDS, *gang_without_gpus(9.5))
+    pending = made.state.pending
+    columns, head = pending.columns, next(iter(made.reservations.values()))
+    rows = columns.in_rank_order()[1:]
+    others = [gang.name for gang in columns.of(rows)]
+    assert head.gang.name == "g0"
+    assert others[9:11] == ["no-gpus", "g10"]
+
+    def refused() -> int:
+        return refused_alike.refuse_next(
+            made, rows, {}, left_out=(), barred=(), goes_on=lambda _: True
+        )
+
+    pending.capacity_freed("a test")
+    columns.outcome[head.gang.attempt.row] = Outcome.DUE
+    assert refused() == 0, "the head of the queue was not tried yet"
+    columns.outcome[head.gang.attempt.row] = Outcome.REFUSED
+    assert refused() == 9, "up to the gang that requests no GPUs"
+    pending.try_later(columns.at(rows.item(5)), 2.0)
+    assert refused() == 5, "that one was not refused"
+    made.elastic._donors.append(next(iter(pending.waiting.values())))  # type: ignore[arg-type]  # any
+    assert refused() == 0, "elastic gangs might give members"
+    made.elastic._donors.clear()
+    made.reservations[head.gang.key] = Reservation.by_evictions(
+        head.gang, head.request, head.place, 1.0
+    )
+    assert refused() == 0, "a claim is no place at the head"
+
+
+def gang_without_gpus(created: float) -> list[Fact]:
+    """It lacks CPU."""
+    pod = factories.pod("no-gpus-0", 0, "no-gpus", cpu=90_000, created=created, priority=1)
+    return [factories.gang("no-gpus", 1, created=created, priority=1), pod]
