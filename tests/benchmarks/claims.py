@@ -185,6 +185,7 @@ CASES: dict[str, Case] = {
     "20 urgent pods, 2000 full nodes": (lambda: urgent_pods(2000, 20), ""),
     "20 gangs of 8 x 8 in a rack, 2000 full nodes": (lambda: urgent_gangs(2000, 20), ""),
     "1000 urgent pods, 5000 full nodes": (lambda: urgent_pods(5000, 1000), "<= 2,000 ms"),
+    "4000 urgent pods, 5000 full nodes": (lambda: urgent_pods(5000, 4000), "<= 8,000 ms"),
     "100 service pods above surplus, 133 nodes": (lambda: services(133, 100), ""),
     "300 service pods above surplus, 399 nodes": (lambda: services(399, 300), ""),
     "reclaim of 2000 victims, 500 nodes": (lambda: reclaim(500, 2000), "<= 100 ms"),

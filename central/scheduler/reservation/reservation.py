@@ -89,6 +89,8 @@ class Reservation:
     # Indices of rows that the limit of idle GPUs leaves to others.
     _lent: frozenset[int] = field(default=frozenset(), init=False)
     _refreshed: int = field(default=0, init=False)
+    # The latest result of note_withheld() for amounts alone, with the count of refreshes before it.
+    _noted: tuple[int, ReservedGpus, Withheld] | None = field(default=None, init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     evictions: EvictionKind = EvictionKind.ORDINARY
     moved: Awaited | None = None  # of this gang, if the place is where it is moved to
@@ -256,11 +258,16 @@ class Reservation:
         gone: Ints | None = None,
     ) -> "Withheld":
         """Notes what is out of the snapshot now, for reasons and give_back(). gone: free GPUs by row that went with it."""
-        free = self.withheld[:, GPU_COLUMN] if gone is None else gone
-        name, gpus = self.gang.qualified_name, self.taken[:, GPU_COLUMN]
-        found = ReservedGpus(name, self.place.rows, gpus, free, masks)
-        snapshot.reserved_gpus[self.gang.key] = found
-        return Withheld(masks, shares, bool(self.withheld.any()), name)
+        noted = self._noted if gone is None else None
+        if noted is None or noted[0] != self._refreshed:
+            free = self.withheld[:, GPU_COLUMN] if gone is None else gone
+            name, gpus = self.gang.qualified_name, self.taken[:, GPU_COLUMN]
+            found = ReservedGpus(name, self.place.rows, gpus, free, masks)
+            noted = self._refreshed, found, Withheld(masks, shares, bool(self.withheld.any()), name)
+        if gone is None:
+            self._noted = noted
+        _, snapshot.reserved_gpus[self.gang.key], withheld = noted
+        return withheld
 
     def give_back(self, snapshot: Snapshot, taken: "Withheld") -> None:
         for row, gpu, part in taken.shares:

@@ -18,6 +18,16 @@ _volumes = attrgetter("withheld_volumes")
 _LENT = ("", "", False)  # among the reserved GPUs
 
 
+def _beside(held: Reservation) -> bool:
+    return bool(held.withheld_volumes or held.place.devices)
+
+
+class _Together(NamedTuple):
+    rows: Ints
+    taken: Ints
+    masks: list[int]  # none
+
+
 class WithheldCapacity:
     """What of the reservations is out of the snapshot now. Nothing may be at the end of a cycle."""
 
@@ -26,6 +36,7 @@ class WithheldCapacity:
         self._volumes: frozenset[str] = frozenset()
         self._taken: dict[GangKey, tuple[Reservation, Withheld]] = {}
         self._order: list[Reservation] = []  # of these
+        self._beside = False  # whether any of these takes volumes or devices away
         self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
         # By row and column, what claims of these take.
@@ -80,16 +91,28 @@ class WithheldCapacity:
         gpus = amounts[:, GPU_COLUMN]
         self._snapshot.reserved_gpus[_LENT] = ReservedGpus("", rows, -gpus, 0 * gpus, none)
 
-    def _count(self, reservations: Sequence[Reservation], sign: int) -> None:
+    def _count(
+        self, reservations: Sequence[Reservation], sign: int, together: _Together | None
+    ) -> None:
         """Adds what the claims of these take, or takes it off."""
         claims = [held for held in reservations if held.by_eviction]
         free = self._snapshot.columns.free
         if claims and self._claimed.shape != free.shape:
             self._claimed = np.zeros_like(free)
+        if together is not None and len(claims) == len(reservations):
+            rows, taken, _ = together
+            self._claimed[rows, : taken.shape[1]] += sign * taken
+            return
         for held in claims:
             self._claimed[held.place.rows, : held.taken.shape[1]] += sign * held.taken
 
     def _set(self, binding: list[Reservation], volumes_only: Sequence[Reservation]) -> None:
+        before = self._order
+        added = binding[len(before) :] if before == binding[: len(before)] else None
+        if added is not None and not (self._beside or volumes_only or any(map(_beside, added))):
+            self._withhold(added)  # what the others take depends on none after them
+            return
+        self._beside = bool(volumes_only or any(map(_beside, binding)))
         free = self._snapshot.pod_counts.volumes.free
         free.release_all(self._volumes)
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
@@ -97,15 +120,15 @@ class WithheldCapacity:
         self._volumes = free.reserve_available(names)
         devices = frozenset().union(*(held.place.devices for held in binding))
         self._snapshot.pod_counts.devices.withhold(devices)
-        before = self.reservations()
-        if before == binding[: len(before)]:  # what the others take depends on none after them
-            self._withhold(binding[len(before) :])
+        if added is not None:
+            self._withhold(added)
             return
         self._names = None
         keep = _unaffected(before, binding)
         gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
-        self._count([held for held, _ in gone], -1)
-        together = _together([held for held, _ in gone])
+        reservations = [held for held, _ in gone]
+        together = _together(reservations)
+        self._count(reservations, -1, together)
         if together is not None:
             self._snapshot.columns.shift(*together, free=True)
             for held, _ in gone:
@@ -126,7 +149,7 @@ class WithheldCapacity:
 
     def _withhold(self, added: list[Reservation]) -> None:
         snapshot, together = self._snapshot, _together(added)
-        self._count(added, 1)
+        self._count(added, 1, together)
         if together is None:
             for held in added:
                 taken = held.withhold(snapshot)
@@ -188,22 +211,17 @@ class WithheldCapacity:
         return key in self._taken
 
 
-class _Together(NamedTuple):
-    rows: Ints
-    taken: Ints
-    masks: list[int]  # none
-
-
 def _together(reservations: Sequence[Reservation]) -> _Together | None:
     """What many reservations withhold, where it can be taken at once: none of certain GPUs."""
     if len(reservations) < 2 or any(held.place.has_masks for held in reservations):
         return None
-    if len({held.taken.shape[1] for held in reservations}) > 1:
+    amounts = [held.taken for held in reservations]
+    if len({each.shape[1] for each in amounts}) > 1:
         return None
     every = np.concatenate([held.place.rows for held in reservations])
     rows, index = np.unique(every, return_inverse=True)
-    taken = np.zeros((len(rows), reservations[0].taken.shape[1]), dtype=np.int64)
-    np.add.at(taken, index, np.concatenate([held.taken for held in reservations]))
+    taken = np.zeros((len(rows), amounts[0].shape[1]), dtype=np.int64)
+    np.add.at(taken, index, np.concatenate(amounts))
     return _Together(rows, taken, [0] * len(rows))
 
 

@@ -139,7 +139,7 @@ def test_assignments_that_are_taken_again_in_part_are_undone(scheduler: Schedule
 def test_the_state_is_built_again_when_a_reason_fails_in_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Volumes are withheld while the reasons of refused gangs are computed again."""
+    """Capacity is withheld while the reasons of refused gangs are computed again."""
     scheduler = new_scheduler(factories.LEVELS)
     runs = factories.pod("runs", 1, node="a", phase="Running", runs_for_s=900.0, started=0.0)
     schedule_once(scheduler, [factories.node("a", gpus=2), runs, *job("next", 1, gpus=2)], 0.0)
@@ -148,7 +148,7 @@ def test_the_state_is_built_again_when_a_reason_fails_in_a_change(
 
     def failing(*args: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(FreeVolumes, "release_all", lambda *_: 1 / 0)
+            patch.setattr(WithheldCapacity, "_withhold", lambda *_: 1 / 0)
             refresh(*args)
 
     with monkeypatch.context() as patch:

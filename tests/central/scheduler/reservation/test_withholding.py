@@ -109,6 +109,41 @@ def test_the_holders_stay_in_order_as_one_claim_follows_the_other() -> None:
     assert withheld.holders() == []
 
 
+def test_volumes_of_a_reservation_behind_others_are_withheld() -> None:
+    made = cluster()
+    free, names = made.state.snapshot.pod_counts.volumes.free, frozenset({"v"})
+    free.put(VolumeSeen("v", (), storage_class="local", phase="Available"))
+    held = [reserved(made, name, [row], 1) for row, name in enumerate("ab")]
+    held[1].withheld_volumes = names
+    withheld = WithheldCapacity(made.state.snapshot)
+    withheld.set(held[:1])
+    withheld.set(held)
+    assert free.available(names) == frozenset()
+    withheld.set(held[:1])
+    assert free.available(names) == names
+    withheld.set([])
+
+
+def test_what_claims_take_is_counted_until_they_are_given_back() -> None:
+    """Many at once, and what is noted of each is as after its latest update."""
+    made = cluster()
+    held = [reserved(made, name, [row, row + 1], 8) for row, name in enumerate("abc")]
+    withheld = WithheldCapacity(made.state.snapshot)
+    for _ in range(2):
+        withheld.set(held)
+        assert withheld._claimed[:, 0].tolist()[:5] == [8, 16, 16, 8, 0]
+        withheld.set([])
+        assert not withheld._claimed.any()
+    running = factories.pod("p", 3, node="n00", phase="Running")
+    schedule_once(made, [running], 1.0)
+    for each in held:
+        each.refresh(made.state, 1.0)
+    withheld.set(held)
+    noted = made.state.snapshot.reserved_gpus[held[0].gang.key]
+    assert noted.free.tolist() == [5, 8]
+    withheld.set([])
+
+
 def test_volumes_come_back_though_nothing_else_is_withheld() -> None:
     made = cluster()
     free = made.state.snapshot.pod_counts.volumes.free
