@@ -51,6 +51,9 @@ MEMBER_LEAVING = f"{DOMAIN}/leaving"
 MEMBER_LEAVE_BY = f"{DOMAIN}/leave-by"
 YIELDS = f"{DOMAIN}/yields"  # "false": an elastic Job's surplus is not taken for others
 MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
+START_WITHIN = (
+    f"{DOMAIN}/start-within"  # of a pod or PodGroup: until it runs and is ready: 15m; 0: no limit
+)
 MOVE_AFTER = f"{DOMAIN}/move-after"  # of a PodGroup: how long it may run below its minimum: 5m
 SUSPENDABLE = f"{DOMAIN}/suspendable"  # what a suspension costs the pod: 30s; "true": 30 s
 TOPOLOGY_REQUIRED = f"{DOMAIN}/topology-required"

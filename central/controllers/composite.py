@@ -31,6 +31,7 @@ from central.model.defaults import (
     PATIENCE_S,
     RESERVE_AFTER_S,
     RESERVE_IDLE,
+    START_WITHIN_S,
 )
 from central.model.facts import (
     Answered,
@@ -263,6 +264,7 @@ def new_scheduler(
     mig_fractions: Mapping[str, Fraction | str] = MappingProxyType({}),
     elastic_headroom: float = 0.0,
     share_by_weight: Iterable[str] = (),
+    start_within_s: float = START_WITHIN_S,
 ) -> Scheduler:
     """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
     policy = Policy(
@@ -280,6 +282,7 @@ def new_scheduler(
         tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
         elastic_headroom,
         frozenset(share_by_weight),
+        start_within_s,
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

@@ -38,6 +38,8 @@ def as_gang(
         number = numbers.get(pod.seen.uid)
         if number in members and pod.node and pod.alive and not pod.leaving:
             found.placed[number] = pod
+            if pod.seen.stuck and pod.seen.phase == "Pending":
+                found.unready[number] = pod.seen.stuck
         found.ending |= seen.ends and pod.seen.phase == "Succeeded" and counts(seen, pod)
     found.pending = members - found.placed.keys()
     if by_index:  # a lower number is created again where it was: no growth

@@ -28,7 +28,16 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
 # Causes of evictions
 PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
 SUSPENSION, INCOMPLETE, GPU_MEMORY = "suspension", "incomplete", "gpu-memory"
-EVICTION_CAUSES = (PREEMPTION, RECLAIM, DEFRAGMENTATION, SUSPENSION, INCOMPLETE, GPU_MEMORY)
+NO_START = "no-start"
+EVICTION_CAUSES = (
+    PREEMPTION,
+    RECLAIM,
+    DEFRAGMENTATION,
+    SUSPENSION,
+    INCOMPLETE,
+    GPU_MEMORY,
+    NO_START,
+)
 
 
 @dataclass(frozen=True, slots=True)

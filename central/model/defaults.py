@@ -4,6 +4,7 @@ command line can name them without importing the scheduler or the coordinator.""
 RESERVE_AFTER_S = 7200.0  # seconds at the head before GPUs are held idle without a known start
 RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
 SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
+START_WITHIN_S = 900.0  # seconds until the pods of a gang must be ready
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 MAX_GRACE_S = 600.0  # seconds that a victim may take to end, whatever its own grace period
 LARGE_CLAIM = 0  # capacity of victims in other queues, as a multiple of what the claimant needs; 0: no claim is large

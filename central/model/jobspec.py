@@ -266,6 +266,5 @@ class JobMember:
     exit_codes: tuple[int, ...] = ()  # of failed containers
     ready: bool = False
     ended: float | None = None  # seconds since the epoch
-    stuck: str = ""  # why the kubelet cannot start a container; empty: it can
     files: MemberFiles | None = None  # None: it has none
     leave_by: float | None = None  # that they say, in seconds since the epoch

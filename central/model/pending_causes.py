@@ -15,6 +15,7 @@ NEVER, CAPACITY, RESERVED = "never", "capacity", "reserved"
 CONFINED, PLACE_RESERVED, QUOTA = "confined", "place-reserved", "quota"
 PODS_MISSING, GATED, INVALID, PREEMPTED = "pods-missing", "gated", "invalid", "preempted"
 RETRY, SET_ASIDE, NEW = "retry", "set-aside", "new"
+NO_START = "no-start"
 
 CAUSES = {
     CAPACITY: UNSCHEDULABLE,  # what it asks for is in use
@@ -27,6 +28,7 @@ CAUSES = {
     GATED: GATES,  # scheduling gates hold some of its pods
     INVALID: ERROR,  # a field, a name or an amount of its request must change, or what it names
     PREEMPTED: ERROR,  # its pods are being evicted
+    NO_START: ERROR,  # its pods were bound and did not start; it is tried again later
     RETRY: ERROR,  # it is tried again in a moment
     SET_ASIDE: ERROR,  # after a bug of the scheduler
     NEW: "",  # it was not tried yet: no condition is written

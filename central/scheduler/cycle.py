@@ -96,6 +96,7 @@ def _decide(
     decisions += scheduler.device_usage.rdma.decide(state, now)
     if state.pending.round is None:  # else a gang may still be placed in this round
         _undo_partial(scheduler, now, decisions)
+        decisions += scheduler.elastic.unready.release_late(state, now)
         _resize_elastic(scheduler, now)
     _decide_controllers(scheduler, now, decisions)
     _admit(scheduler, now)
@@ -130,6 +131,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     # those that are over were tried in the last cycle
     times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
     times += scheduler.elastic.due()
+    times += scheduler.elastic.unready.starts_due(scheduler.state.gangs)
     times += scheduler.state.snapshot.filter_results.ends.values()
     policy = scheduler.policy
     times += lost_pods.due(scheduler.state, policy.lost_after_s, policy.max_grace_s)

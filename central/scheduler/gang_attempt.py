@@ -52,6 +52,8 @@ def schedule(
     remembers of refusals."""
     missing = gang.missing()
     _, why = readiness.not_ready(gang, missing, scheduler.quarantine)
+    if not why and (failed := scheduler.elastic.unready.held(gang, scheduler.state.now)):
+        why = failed.reason
     gang.attempt.reason = why
     readiness.end_eviction(gang)
     scheduler.refused.pop(gang.key)

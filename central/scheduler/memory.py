@@ -56,6 +56,7 @@ class GangMemory:
     failures_handled: int
     preemption: PreemptionStanding
     published: Published
+    ran: bool = False
 
 
 @dataclass(slots=True)
@@ -98,7 +99,10 @@ def remember(scheduler: Scheduler) -> SchedulerMemory:
         scheduler.device_usage,
         scheduler.elastic.histories,
         sharing.stays,
-        sharing.time_sharing.histories.remembered(),
+        replace(
+            sharing.time_sharing.histories.remembered(),
+            failed_starts=scheduler.elastic.unready.failed,
+        ),
         scheduler.quarantine.remembered(),
     )
 
@@ -134,6 +138,7 @@ def _of_gang(gang: Gang) -> GangMemory:
         attempt.failures_handled,
         gang.preemption,
         gang.published,
+        attempt.ran,
     )
 
 
@@ -192,7 +197,7 @@ def restore_gangs(gangs: Mapping[GangKey, Gang], memory: SchedulerMemory) -> Non
         attempt = gang.attempt
         attempt.reason, attempt.partial_since = kept.reason, kept.partial_since
         attempt.bind_failures = kept.bind_failures
-        attempt.failures_handled = kept.failures_handled
+        attempt.failures_handled, attempt.ran = kept.failures_handled, kept.ran
         gang.started, gang.preemption, gang.published = (
             kept.started,
             kept.preemption,
@@ -223,6 +228,7 @@ def restore_counts(fresh: Scheduler, memory: SchedulerMemory) -> None:
     fresh.device_usage, fresh.elastic.histories = memory.device_usage, memory.resizes
     fresh.preemption.stays.adopt(memory.stays)
     fresh.preemption.time_sharing.restore(memory.runs, gangs)
+    fresh.elastic.unready.failed = memory.runs.failed_starts
     fresh.queue_statuses.recount()
     for key in memory.gangs:
         if key not in gangs:

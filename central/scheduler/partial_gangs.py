@@ -36,7 +36,7 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
         f"and the rest did not follow within {UNDO_AFTER_S:.0f} s"
     )
     gang.attempt.partial_since = now  # refused evictions are retried after the same time
-    return [*_evictions(gang, placed, why)]
+    return [*evictions(gang, placed, why)]
 
 
 def move_whole(
@@ -71,13 +71,13 @@ def move_whole(
         f"gang {gang.display_name} is moved: it has lacked {pods} for {wording.format_duration(after_s)}, which "
         f"{'has' if lost == 1 else 'have'} no place beside the others, and all of it fits elsewhere"
     )
-    return held, _evictions(gang, placed, why)
+    return held, evictions(gang, placed, why)
 
 
-def _evictions(gang: Gang, placed: list[Pod], why: str) -> list[Evict]:
+def evictions(gang: Gang, placed: list[Pod], why: str, cause: str = INCOMPLETE) -> list[Evict]:
     leaving = [pod for pod in placed if pod.alive and not pod.evicting and not pod.assumed]
     start_leaving(leaving)
     return [
-        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why, cause=INCOMPLETE)
+        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why, cause=cause)
         for pod in leaving
     ]

@@ -17,6 +17,7 @@ from central.model.defaults import (
     PATIENCE_S,
     RESERVE_AFTER_S,
     RESERVE_IDLE,
+    START_WITHIN_S,
 )
 from central.model.facts import Answered, PodSeen
 from central.model.pending_causes import CAPACITY
@@ -60,6 +61,7 @@ class Policy:
     mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
     elastic_headroom: float = 0.0  # share of the capacity that surplus of elastic gangs leaves free
     share_by_weight: frozenset[str] = frozenset()  # see Queues.is_claimed()
+    start_within_s: float = START_WITHIN_S  # before a gang that is not ready is evicted; 0: never
 
 
 @dataclass(slots=True, eq=False)
@@ -221,6 +223,7 @@ class Scheduler:
             policy.large_claim_wait_s,
         )
         self.elastic = Autoscaler(policy.elastic_headroom)
+        self.elastic.unready.start_within_s = policy.start_within_s
         self.queue_statuses = QueueStatuses()
         self.hypernode_statuses = HyperNodeStatuses()
         self.device_usage = DeviceUsage()
@@ -265,6 +268,7 @@ class Scheduler:
 
     def gang_forgotten(self, gang: Gang) -> None:
         self.queues.forget(gang)
+        self.elastic.unready.forget_start(gang.key)
         self.preemption.time_sharing.forgotten(gang, self.state.now)
         self.queue_statuses.forget(gang.key)
         self.admission.forget(gang.key)

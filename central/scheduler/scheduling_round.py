@@ -199,6 +199,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     missing = gang.missing()
     if not missing and placed - counts.assumed >= gang.minimum:
         gang.started = True
+    scheduler.elastic.unready.observe(gang, missing, scheduler.state.now)
     if scheduler.queues.update(gang):
         pending.capacity_freed("head of a fifo queue left")
     min_resources = scheduler.min_resources

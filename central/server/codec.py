@@ -1,5 +1,5 @@
 """Facts and decisions as JSON, by class and field names: ["BindDone", {"pod": ..., "node": ...}]. A field
-that a record lacks, because it is older than the field, gets its default.
+that a record lacks, because it is older than the field, gets its default; one that the class no longer has is left out.
 
 What the scheduler remembers is written and read by the types of its fields (plain(), restored()). It names no class but
 those of facts and decisions, and no field that has its default
@@ -161,7 +161,7 @@ def _record(kind: Any, names: Iterable[str]) -> Ways:
     changed = {name: read for name, read in readers.items() if read is not _same}
 
     def read(found: Any) -> Any:
-        fields = dict(found)
+        fields = {name: found[name] for name in readers if name in found}
         for name, read in changed.items():
             if name in fields:
                 fields[name] = read(fields[name])

@@ -150,6 +150,7 @@ def settings(scheduler: Scheduler) -> dict[str, Any]:
         "reserve_idle": scheduler.policy.reserve_idle,
         "names_all": scheduler.policy.names_all,
         "elastic_headroom": scheduler.policy.elastic_headroom,
+        "start_within_s": scheduler.policy.start_within_s,
         "share_by_weight": sorted(scheduler.policy.share_by_weight),
         "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
     }

@@ -26,4 +26,5 @@ def scheduler_of(given: Settings | argparse.Namespace) -> Scheduler:
         mig_fractions=dict(given.mig_fractions),
         elastic_headroom=given.elastic_headroom,
         share_by_weight=given.share_by_weight,
+        start_within_s=given.start_within_s,
     )

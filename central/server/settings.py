@@ -16,6 +16,7 @@ from central.model.defaults import (
     PATIENCE_S,
     RESERVE_AFTER_S,
     RESERVE_IDLE,
+    START_WITHIN_S,
 )
 from central.server import argtypes
 from protos.common import logs
@@ -127,6 +128,14 @@ class Settings:
         "--reserve-after S",
         RESERVE_AFTER_S,
         "if the start time of a queue's first gang is unknown, keep GPUs idle for it only after this many seconds",
+        type=argtypes.seconds,
+        scheduling=True,
+    )
+    start_within_s: float = _flag(
+        "--start-within S",
+        START_WITHIN_S,
+        "seconds within which the minimum of a gang must be ready after its binding; else it releases its GPUs and is "
+        "tried again later, after growing delays; 0: no limit",
         type=argtypes.seconds,
         scheduling=True,
     )

@@ -5,9 +5,10 @@ from datetime import datetime
 
 import pytest
 
+from protos import names
 from protos.topology import NodeTopology
 from tests.e2e.cluster.settings import ROOT
-from tests.e2e.world import World, disjoint, until
+from tests.e2e.world import World, disjoint, pod, podgroup, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 EXAMPLES = ROOT / "daemonset/examples"
@@ -85,3 +86,36 @@ def test_a_gang_that_is_too_big_binds_nothing_and_is_told_why(
     assert not any(pod["spec"].get("nodeName") for pod in cluster.pods(namespace))
     assert not cluster.truth()
     assert not cluster.books()
+
+
+def test_a_gang_without_its_configmap_releases_its_gpus_and_starts_when_it_is_there(
+    cluster: World, namespace: str
+) -> None:
+    group = podgroup("late", 2, **{names.START_WITHIN: "5s"})
+    labels = {"app": "late"}
+    one = pod("late-x", gpus=8, gang="late")
+    one["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+    template = {
+        "metadata": {"labels": labels, "annotations": one["metadata"]["annotations"]},
+        "spec": {**one["spec"], "restartPolicy": "Always"},
+    }
+    copies = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    controller = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "late"},
+        "spec": copies,
+    }
+    cluster.apply(namespace, group, controller)
+
+    def told() -> str:
+        found = cluster.lockstep("explain", f"{namespace}/late")
+        return found if "CreateContainerConfigError" in found and "try 2 begins at" in found else ""
+
+    until("the reason", told)
+    until("its GPUs are free", lambda: not cluster.truth() and not cluster.books())
+    conditions = cluster.podgroup(namespace, "late")["status"]["conditions"]
+    assert "CreateContainerConfigError" in conditions[-1]["message"]
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    cluster.apply(namespace, {**settings, "data": {"A": "b"}})
+    cluster.running(namespace, 2)

@@ -60,7 +60,14 @@ def largest(single: float, whole: float, at_node: float) -> list[tuple[dict[str,
 
 NOTHING: list[tuple[dict[str, str], Want]] = []
 QUIET = by(
-    "cause", preemption=0, reclaim=0, defragmentation=0, suspension=0, incomplete=0, gpu_memory=0
+    "cause",
+    preemption=0,
+    reclaim=0,
+    defragmentation=0,
+    suspension=0,
+    incomplete=0,
+    gpu_memory=0,
+    no_start=0,
 )
 PREEMPTED = by(
     "cause",
@@ -70,6 +77,7 @@ PREEMPTED = by(
     suspension=0,
     incomplete=0,
     gpu_memory=0,
+    no_start=0,
 )
 Table = dict[str, list[list[tuple[dict[str, str], Want]]]]  # of each panel, by its queries
 

@@ -229,25 +229,6 @@ def _completed(raw: Json) -> frozenset[tuple[str, int]]:
         return frozenset()
 
 
-# Reasons for which the kubelet has not started a container and will try again. The first two alternate.
-_CANNOT_START = {
-    "ErrImagePull": "ImagePullBackOff",
-    **{
-        reason: reason
-        for reason in (
-            "ImagePullBackOff",
-            "ErrImageNeverPull",
-            "InvalidImageName",
-            "ImageInspectError",
-            "RegistryUnavailable",
-            "CreateContainerConfigError",
-            "CreateContainerError",
-            "RunContainerError",
-        )
-    },
-}
-
-
 def decode_job_member(meta: Json, status: Json) -> JobMember | None:
     """Returns the pod's place in its Job; None if no Job controls the pod."""
     for owner in meta.get("ownerReferences") or ():
@@ -281,16 +262,9 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
         exit_codes=tuple(sorted({whole(end["exitCode"]) for end in ends if end.get("exitCode")})),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         ended=max((parse_time(end.get("finishedAt")) for end in ends), default=0.0) or None,
-        stuck=next(filter(None, map(_stuck, containers)), ""),
         files=files,
         leave_by=lenient_time(files.leave_by) if files is not None else None,
     )
-
-
-def _stuck(container: Json) -> str:
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    reason = waiting.get("reason")
-    return _CANNOT_START.get(reason, "") if isinstance(reason, str) else ""
 
 
 def _name(value: Any) -> str:

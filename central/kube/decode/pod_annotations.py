@@ -53,6 +53,7 @@ class PodAnnotations:
             (frozenset((names.MOVABLE,)), lambda found: _flag(found, names.MOVABLE), "movable"),
             (frozenset((names.SUSPENDABLE,)), _suspension, "suspension_s"),
             (frozenset((names.COOLDOWN,)), _cooldown, "cooldown_s"),
+            (frozenset((names.START_WITHIN,)), start_within, "start_within_s"),
         )
 
     def fields(self, annotations: Json, ours: bool, errors: FirstError) -> Json:
@@ -77,12 +78,7 @@ def apply_to_spec(annotations: Json, spec: PodSpec, errors: FirstError) -> PodSp
 
 def _runs_for(annotations: Json) -> float | None:
     """The expected run time in seconds."""
-    if not (value := annotations[names.RUNS_FOR]):
-        return None
-    try:
-        return parse_duration(value)
-    except InvalidQuantity as error:
-        raise FieldError(f"annotation {names.RUNS_FOR}: {error}") from None
+    return duration(annotations, names.RUNS_FOR) if annotations[names.RUNS_FOR] else None
 
 
 def preemptable(labels: Json, annotations: Json, errors: FirstError) -> bool | None:
@@ -100,10 +96,19 @@ def preemptable(labels: Json, annotations: Json, errors: FirstError) -> bool | N
 
 def _cooldown(annotations: Json) -> float:
     """Run time in seconds before the pod's gang may be evicted."""
+    return duration(annotations, names.COOLDOWN)
+
+
+def start_within(annotations: Json) -> float | None:
+    """Returns the seconds until a pod or gang must be ready; None: not set."""
+    return duration(annotations, names.START_WITHIN) if names.START_WITHIN in annotations else None
+
+
+def duration(annotations: Json, key: str) -> float:
     try:
-        return parse_duration(annotations[names.COOLDOWN])
+        return parse_duration(annotations[key])
     except InvalidQuantity as error:
-        raise FieldError(f"annotation {names.COOLDOWN}: {error}") from None
+        raise FieldError(f"annotation {key}: {error}") from None
 
 
 def _flag(annotations: Json, key: str) -> bool:

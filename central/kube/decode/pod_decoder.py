@@ -20,6 +20,7 @@ from central.kube.decode import (
     other_pods,
     pod_affinity,
     pod_annotations,
+    pod_starts,
     podspec,
     storage_decoder,
 )
@@ -93,6 +94,8 @@ class PodDecoder:
         if ours and (spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")):
             reader = device_claim_decoder.pod_device_claims
             fields["device_claims"] = errors.read((), reader, spec, status)
+        if ours and not decoded.unsupported:
+            fields |= errors.read({}, pod_starts.start_fields, spec, status)
         return PodSeen(
             uid=uid,
             namespace=namespace,

@@ -22,7 +22,7 @@ from central.kube.decode.fields import (
     text_field,
     too_long,
 )
-from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
+from central.kube.decode.quantities import parse_time
 from central.kube.decode.subgroup_layers import with_layers
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
 from central.model import limits, past_turns
@@ -81,6 +81,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         min_resources=resources,
         reason=_last_message(conditions),
         move_after_s=move_after_s,
+        start_within_s=errors.read(None, pod_annotations.start_within, annotations),
         past_turns=past_turns.read(conditions),
         subgroups=subgroups,
         roles=roles,
@@ -121,12 +122,9 @@ def _count(field: str, value: Any) -> int:
 
 
 def _move_after(annotations: Json) -> float:
-    if (value := annotations.get(names.MOVE_AFTER)) is None:
+    if annotations.get(names.MOVE_AFTER) is None:
         return MOVE_AFTER_S
-    try:
-        return parse_duration(value)
-    except InvalidQuantity as error:
-        raise FieldError(f"annotation {names.MOVE_AFTER}: {error}") from None
+    return pod_annotations.duration(annotations, names.MOVE_AFTER)
 
 
 def _last_message(conditions: Sequence[Json]) -> str:

@@ -87,6 +87,7 @@ class GangSeen:
     move_after_s: float = (
         MOVE_AFTER_S  # how long it may run below its minimum before it moves whole
     )
+    start_within_s: float | None = None  # as in PodSeen, for all its pods
     past_turns: PastTurns | None = None  # as its status says; None: it shared no time
 
 

@@ -138,6 +138,10 @@ class PodSeen:
         False  # another scheduler's, which finds no node for it; surplus leaves for it
     )
     device_claims: tuple[PodDeviceClaim, ...] = ()
+    stuck: str = ""  # why the kubelet cannot start a container; empty: it can
+    ready: bool = True  # false: its kubelet has it and says that it is not ready
+    start_within_s: float | None = None  # annotation: until it is ready; None: not set
+    template: int = 0  # checksum of what must be there to start it: images, ConfigMaps, Secrets
     # Reason of its condition PodScheduled, and nominatedNodeName. The scheduler writes them, so a change is no news.
     told: tuple[str, str] = field(default=("", ""), compare=False)
 

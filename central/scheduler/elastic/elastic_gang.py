@@ -58,8 +58,8 @@ class ElasticGang:
             found.ending |= pod.seen.phase == "Succeeded" and part.index in found.members
             if pod.node and pod.alive and not pod.leaving and part.index in found.members:
                 found.placed[part.index] = pod
-                if part.stuck and pod.seen.phase == "Pending":
-                    found.unready[part.index] = part.stuck
+                if pod.seen.stuck and pod.seen.phase == "Pending":
+                    found.unready[part.index] = pod.seen.stuck
         found.used = frozenset(used)
         found.pending = found.members - found.placed.keys()
         return found

@@ -1,22 +1,36 @@
 """Members that have a seat and do not start: their image cannot be pulled, or a ConfigMap is missing.
 
-The others train without them meanwhile. One that has not started for JOIN_WAIT_S gives its seat back. After three such
-tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it cannot use are others'.
+The others of an elastic gang train without them meanwhile. One that has not started for JOIN_WAIT_S gives its seat back.
+After three such tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it cannot
+use are others'.
+
+A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays.
+What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once.
 
 Design: docs/design/elastic-sizes.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from central.model import member_numbers, wording
+from central.model.decisions import NO_START, Evict
+from central.model.defaults import START_WITHIN_S
+from central.model.phases import ENDED
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.state.gangs import GangKey
+from central.scheduler.partial_gangs import evictions
+from central.scheduler.preemption.past_runs import FailedStart
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang, GangKey
 
 JOIN_WAIT_S = 30.0  # as long as a generation waits for a newcomer
 TRIES = 3
 LOWERED_S = 600.0
+FIRST_DELAY_S = 60.0  # before a gang is tried again; then twice as long each time
+LAST_DELAY_S = 1800.0
+FORGOTTEN_S = 7200.0  # after the delay
 
 
 @dataclass(slots=True)
@@ -36,6 +50,11 @@ class Lowered:
 
 @dataclass(slots=True)
 class UnreadyMembers:
+    """start_within_s: for gangs that do not say it; 0: no limit"""
+
+    start_within_s: float = START_WITHIN_S
+    failed: dict[GangKey, FailedStart] = field(default_factory=dict)  # by start_key()
+    _starting: dict[GangKey, float] = field(default_factory=dict)  # since when
     lowered: dict[GangKey, Lowered] = field(default_factory=dict)
     _since: dict[GangKey, dict[str, float]] = field(default_factory=dict)  # by pod uid
     _tries: dict[GangKey, _Tries] = field(default_factory=dict)
@@ -63,6 +82,94 @@ class UnreadyMembers:
             for since in found.values():
                 yield from (since + JOIN_WAIT_S, since + 2 * JOIN_WAIT_S)
         yield from (lowered.until for lowered in self.lowered.values())
+
+    # --- gangs whose minimum does not start ------------------------------------------
+
+    def observe(self, gang: Gang, missing: int, now: float) -> None:
+        """Called for each gang that changed. missing: Gang.missing()"""
+        placed, attempt = gang.counts.placed, gang.attempt
+        if not placed or missing:
+            attempt.ran = attempt.ran and bool(placed)
+            if self._starting:
+                self._starting.pop(gang.key, None)
+        elif not attempt.ran and gang.counts.unready and _lacks(gang):
+            self._starting.setdefault(gang.key, now)
+        elif not attempt.ran:
+            self._starting.pop(gang.key, None)
+            attempt.ran = sum(map(_is_up, placed)) >= gang.minimum
+            if attempt.ran:
+                self.failed.pop(start_key(gang), None)
+
+    def forget_start(self, key: GangKey) -> None:
+        self._starting.pop(key, None)
+
+    def starts_due(self, gangs: Mapping[GangKey, Gang]) -> list[float]:
+        """Returns when gangs release their seats if their minimum is not ready by then."""
+        limits = ((since, self._limit_s(gangs[key])) for key, since in self._starting.items())
+        return [since + limit_s for since, limit_s in limits if limit_s]
+
+    def release_late(self, state: ClusterState, now: float) -> list[Evict]:
+        """Evicts the gangs whose minimum was not ready in time."""
+        found: list[Evict] = []
+        for key, since in [*self._starting.items()]:
+            gang = state.gangs[key]
+            limit_s = self._limit_s(gang)
+            if limit_s and now >= since + limit_s:
+                state.pending.touch(gang)
+                failed = self._fail(gang, now)
+                state.pending.preemption_retry_at.add(failed.until)
+                why = f"gang {gang.display_name}: {failed.why}"
+                found += evictions(gang, gang.counts.placed, why, NO_START)
+        return found
+
+    def _limit_s(self, gang: Gang) -> float:
+        """Returns how long the gang may take to be ready; 0: as long as it likes."""
+        said = [pod.seen.start_within_s for pod in gang.counts.placed]
+        if gang.object is not None and gang.object.start_within_s is not None:
+            said = [gang.object.start_within_s]
+        known = [each for each in said if each is not None]
+        if known or gang.counts.tied:
+            return max(known, default=0.0)
+        specs = {pod.spec for pod in gang.counts.placed}
+        devices = any(
+            each.devices or any("/" in name for name, _ in each.requests) for each in specs
+        )
+        return self.start_within_s if gang.key[2] or devices else 0.0
+
+    def _fail(self, gang: Gang, now: float) -> FailedStart:
+        """Records that the gang did not start."""
+        unready, key = [pod for pod in gang.counts.placed if not pod.seen.ready], start_key(gang)
+        before = self.failed.get(key)
+        tries = before.tries + 1 if before is not None and not self._mended(gang, before) else 1
+        reasons = sorted({pod.seen.stuck or "not ready" for pod in unready})
+        why = (
+            f"{len(unready)} of {wording.counted(len(gang.counts.placed), 'pod')} did not become ready within "
+            f"{wording.format_duration(self._limit_s(gang))} ({', '.join(reasons)}; {min(unready, key=_name).seen.name})"
+        )
+        delay_s = min(FIRST_DELAY_S * 2 ** min(tries - 1, 10), LAST_DELAY_S)
+        templates = tuple(sorted({pod.seen.template for pod in unready}))
+        uid = gang.object.uid if gang.object is not None else ""
+        for old in [old for old, one in self.failed.items() if now > one.until + FORGOTTEN_S]:
+            del self.failed[old]
+        self._starting[gang.key] = now  # refused evictions are retried after the same time
+        failed = self.failed[key] = FailedStart(tries, now + delay_s, why, templates, uid)
+        return failed
+
+    def held(self, gang: Gang, now: float) -> FailedStart | None:
+        """Returns why the gang is not tried yet; None: it may be."""
+        failed = self.failed.get(start_key(gang)) if self.failed else None
+        if failed is None or now >= failed.until or self._mended(gang, failed):
+            return None
+        return failed
+
+    @staticmethod
+    def _mended(gang: Gang, failed: FailedStart) -> bool:
+        """Whether the gang has another object or another template than the one that did not start."""
+        uid = gang.object.uid if gang.object is not None else ""
+        live = {pod.seen.template for pod in gang.members.values() if not pod.leaving}
+        return uid != failed.of or (bool(live) and live.isdisjoint(failed.templates))
+
+    # --- surplus members -------------------------------------------------------------
 
     def late(self, gang: ElasticGang, now: float) -> list[Pod]:
         """Members that have not started for too long, as many as the gang can do without: the highest numbers. Those that
@@ -104,6 +211,29 @@ class UnreadyMembers:
         del self._tries[gang.key]
         self.lowered[gang.key] = Lowered(tries.size, now + LOWERED_S, why)
         return f"{why} (try {TRIES} of {TRIES}); no more than {tries.size} for {LOWERED_S / 60:.0f} min"
+
+
+def start_key(gang: Gang) -> GangKey:
+    """Returns under what the starts of the gang are known: single pods of one controller share them."""
+    if gang.key[2]:
+        return gang.key
+    owner = next((pod.seen.owner_name for pod in gang.members.values()), "")
+    return (gang.namespace, owner or gang.name, False)
+
+
+def _lacks(gang: Gang) -> bool:
+    """Whether the gang has less than its minimum without the pods that are not ready."""
+    others = [pod for pod in gang.counts.placed if pod.seen.ready]
+    tasks = Counter(pod.seen.task for pod in others) if gang.task_min else {}
+    return len(others) < gang.minimum or any(tasks[task] < least for task, least in gang.task_min)
+
+
+def _is_up(pod: Pod) -> bool:
+    return pod.seen.ready and (pod.seen.phase == "Running" or pod.seen.phase in ENDED)
+
+
+def _name(pod: Pod) -> str:
+    return pod.seen.name
 
 
 def describe(gang: ElasticGang, numbers: Sequence[int]) -> str:

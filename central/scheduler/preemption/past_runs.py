@@ -1,4 +1,4 @@
-"""What a gang ran while its history was not kept, from facts that outlive the scheduler: the condition of its PodGroup, and
+"""What a gang ran while its history was not kept, and starts of gangs that failed; the former from facts that outlive the scheduler: the condition of its PodGroup, and
 the times of its pods. Pure.
 
     ran   what the condition says until its time, and after that every second that one of its members ran
@@ -11,11 +11,32 @@ Design: docs/design/time-sharing.md
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from central.model.past_turns import PastTurns
+from central.model.timestamps import stamp
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """A gang whose minimum did not become ready. tries: in a row. until: it is not tried again before. templates: of the pods
+    that did not start. of: uid of the gang's object"""
+
+    tries: int
+    until: float
+    why: str
+    templates: tuple[int, ...] = ()
+    of: str = ""
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"{self.why}; try {self.tries + 1} begins at {stamp(self.until)[11:16]} UTC, "
+            "or once its pods are changed"
+        )
 
 
 def began(pods: Iterable[Pod], now: float) -> float | None:

@@ -13,6 +13,7 @@ import numpy as np
 from central.model.arrays import Bools, Floats, Ints
 from central.model.past_turns import PastTurns
 from central.scheduler.preemption import past_runs
+from central.scheduler.preemption.past_runs import FailedStart
 from central.scheduler.state.gangs import Gang, GangKey
 
 FIRST_ROWS = 16
@@ -70,6 +71,7 @@ class RunMemory:
 class RunsMemory:
     by_key: dict[GangKey, RunMemory] = field(default_factory=dict)
     gone_at: dict[GangKey, float] = field(default_factory=dict)
+    failed_starts: dict[GangKey, FailedStart] = field(default_factory=dict)
 
 
 class Lateness(NamedTuple):

@@ -153,6 +153,7 @@ class Attempt:
     failed_attempts: in a row, in which bindings failed
     progress: of a long attempt that goes on
     partial_since: since when it is bound below its minimum
+    ran: its minimum was ready once since it was placed
     """
 
     __slots__ = (
@@ -164,6 +165,7 @@ class Attempt:
         "need",
         "partial_since",
         "progress",
+        "ran",
         "row",
     )
 
@@ -184,6 +186,7 @@ class Attempt:
         self.bind_failures = self.failures_handled = self.failed_attempts = 0
         self.progress: SearchProgress | None = None
         self.partial_since: float | None = None
+        self.ran = False
 
     @property
     def new_failures(self) -> int:

@@ -18,6 +18,9 @@ class GangCounts:
     placed: list[Pod] = field(default_factory=list)  # and not being deleted
     deleting: list[Pod] = field(default_factory=list)
     assumed: int = 0  # of the placed pods, those without a confirmed binding
+    unready: int = (
+        0  # of the placed pods, those that their kubelets cannot start or do not find ready
+    )
     unplaced: int = 0  # pods without a node that have not ended
     gated: int = 0
     blocked: str = ""  # the error of a binding that cannot succeed; the pod is not tried again
@@ -62,6 +65,7 @@ class GangCounts:
             elif pod.node:
                 placed.append(pod)
                 counts.assumed += pod.life.stage == ASSUMED
+                counts.unready += not seen.ready
             elif pod.life.why or seen.gated or phase != "Pending":
                 counts._count_unplaced(pod)
             else:

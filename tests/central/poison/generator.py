@@ -86,6 +86,7 @@ def rich_group() -> Json:
         names.TASK_APART: "ps,x",
         names.TOPOLOGY_REQUIRED: names.RACK,
         names.MOVE_AFTER: "5m",
+        names.START_WITHIN: "5m",
     }
     shared = {
         "type": "TimeShared",

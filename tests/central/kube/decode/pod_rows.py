@@ -210,6 +210,14 @@ LIFE: list[Row] = [
     ("status", None, {}),
     ("status/phase", "Running", {"phase": "Running"}),
     ("status/startTime", MINUTE, {"started": 60.0}),
+    (
+        "status/containerStatuses",
+        [{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}],
+        {"stuck": "ImagePullBackOff"},
+    ),
+    ("status/conditions", [{"type": "Ready", "status": "False"}], {}),  # without a node
+    ("spec/volumes", [{"name": "v", "configMap": {"name": "c"}}], {}),
+    ("spec/volumes", [{"name": "v", "secret": {"secretName": "s"}}], {}),
 ]
 GANGS: list[Row] = [
     ("spec/schedulingGroup", {"podGroupName": "g"}, {"gang": "podgroup/g"}),
@@ -285,11 +293,12 @@ GRANTED = {"name": "main", "allocatedResources": {"cpu": "500m", "memory": "1Gi"
 HALF = spec(requests=(("cpu", 500), ("memory", GIB), (names.GPU, 2), ("pods", 1)))
 AMOUNTS: list[Row] = [
     ("spec/containers", container(restartPolicy="Always"), {}),  # means something in init containers only
+    ("spec/containers", [{**container()[0], "image": "i", "command": ["c"], "args": ["a"], "envFrom": []}], {"template": 54441866}),
     ("spec/containers", container(name="x"), spec(gpu_containers=(("x", 2),))),
     ("spec/containers", container(resources=resources(cpu="2")), spec(requests=(("cpu", 2000), (names.GPU, 2), ("pods", 1)))),
     ("spec/containers", [*container(), {"name": "side"}], {}),
     ("spec/containers", [*container(), *container(name="b")], spec(requests=(("cpu", 2000), ("memory", 2 * GIB), (names.GPU, 4), ("pods", 1)), gpu_containers=(("main", 2), ("b", 2)))),
-    ("spec/initContainers", [{"name": "i", "resources": {"requests": {"cpu": "3"}}}], asks(cpu=3000)),
+    ("spec/initContainers", [{"name": "i", "image": "", "resources": {"requests": {"cpu": "3"}}}], asks(cpu=3000)),
     (
         "spec/initContainers",
         [{"name": "i", "resources": {"requests": {"cpu": "3"}}, "restartPolicy": "Always"}],

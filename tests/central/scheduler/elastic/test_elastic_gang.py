@@ -63,8 +63,8 @@ def test_members_are_read_from_the_pods_of_the_task() -> None:
         member(1, node=""),
         member(2, phase="Succeeded"),
         member(3, deleting=True),
-        member(4, phase="Pending", part=JobMember("j", "u", "w", 4, stuck="no image")),
-        member(5, phase="Running", part=JobMember("j", "u", "w", 5, stuck="restarts")),
+        member(4, phase="Pending", stuck="no image"),
+        member(5, phase="Running", stuck="restarts"),
         member(6, task="ps"),
         member(9),
     ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from central.kube.decode.job_decoder import decode_job_member
+from central.kube.decode.pod_starts import start_fields
 from central.model.facts import PodGone
 from central.scheduler.elastic.unready import JOIN_WAIT_S, LOWERED_S
 from tests.central import factories
@@ -121,14 +121,12 @@ def test_a_member_that_runs_or_merely_takes_its_time_stays() -> None:
     ],
 )
 def test_reasons_of_the_kubelet(said: object, stuck: str) -> None:
-    owner = {"controller": True, "kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1"}
-    meta = {"name": "j-worker-0", "ownerReferences": [{**owner, "name": "j", "uid": "u"}]}
     status = {
-        "containerStatuses": [{"state": {"running": {}}}, {"state": {"waiting": {"reason": said}}}]
+        "phase": "Pending",
+        "containerStatuses": [{"state": {"running": {}}}, {"state": {"waiting": {"reason": said}}}],
     }
-    found = decode_job_member(meta, status)
-    assert found is not None
-    assert found.stuck == stuck
+    found = start_fields({"nodeName": "n"}, status)
+    assert (found["stuck"], found["ready"]) == (stuck, not stuck)
 
 
 def test_a_job_does_not_grow_while_a_member_does_not_start() -> None:
