@@ -66,7 +66,7 @@ def submit(
     capacity that is reserved for a later start. priority: a PriorityClass. plugins: {"pytorch": []} sets the variables of
     torchrun. requests: of each pod, such as {"memory": "64Gi"}. gpu_model: H100,A100*80GB: only nodes with one of these.
     shm: size of /dev/shm, such as 16Gi. volumes: the path of each PersistentVolumeClaim, {"data": "/data"}.
-    time_limit_s: each pod ends this many seconds after its start.
+    time_limit_s: the Job is terminated this many seconds after its start; also its expected run time without runs_for.
 
     Raises ValueError for what can't be sent, and ClusterRefused."""
     if replicas < 1 or gpus < 0:
@@ -74,7 +74,12 @@ def submit(
     command = _of_function(what, args, kwargs) if callable(what) else _of_script(what, args, kwargs)
     short = getattr(what, "__name__", None) or Path(str(what)).stem
     made: dict[str, Any] = {"generateName": _plain(short) + "-"} if name is None else {"name": name}
-    named = {"lockstep.dev/topology-required": within, "lockstep.dev/runs-for": runs_for}
+    limit = None if time_limit_s is None else f"{time_limit_s}s"
+    named = {
+        "lockstep.dev/topology-required": within,
+        "lockstep.dev/runs-for": runs_for or limit,
+        "lockstep.dev/time-limit": limit,
+    }
     made["annotations"] = {
         **(annotations or {}),
         **{key: value for key, value in named.items() if value is not None},
@@ -84,8 +89,6 @@ def submit(
     if requests:
         container.setdefault("resources", {})["requests"] = requests
     template["spec"]["volumes"], container["volumeMounts"] = _volumes(volumes or {}, shm)
-    if time_limit_s is not None:
-        template["spec"]["activeDeadlineSeconds"] = time_limit_s
     if gpu_model is not None:
         template["metadata"] = {"annotations": {"lockstep.dev/gpu-model": gpu_model}}
     spec = {

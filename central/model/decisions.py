@@ -28,7 +28,7 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
 # Causes of evictions
 PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
 SUSPENSION, INCOMPLETE, GPU_MEMORY = "suspension", "incomplete", "gpu-memory"
-NO_START = "no-start"
+NO_START, TIME_LIMIT = "no-start", "time-limit"
 EVICTION_CAUSES = (
     PREEMPTION,
     RECLAIM,
@@ -37,6 +37,7 @@ EVICTION_CAUSES = (
     INCOMPLETE,
     GPU_MEMORY,
     NO_START,
+    TIME_LIMIT,
 )
 
 

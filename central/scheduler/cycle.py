@@ -131,7 +131,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     # those that are over were tried in the last cycle
     times += [at for at in scheduler.quarantine.retry_times() if at > scheduler.state.now]
     times += scheduler.elastic.due()
-    times += scheduler.elastic.unready.starts_due(scheduler.state.gangs)
+    times += scheduler.elastic.unready.starts_due(scheduler.state.gangs, now)
     times += scheduler.state.snapshot.filter_results.ends.values()
     policy = scheduler.policy
     times += lost_pods.due(scheduler.state, policy.lost_after_s, policy.max_grace_s)

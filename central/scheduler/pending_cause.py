@@ -36,8 +36,8 @@ def cause_of(scheduler: Scheduler, gang: Gang) -> str:
     if refused is not None and gang.attempt.reason:
         return _of_refused(refused, scheduler.reservations.get(gang.key))
     cause, _ = readiness.not_ready(gang, gang.missing(), scheduler.quarantine)
-    if not cause and scheduler.elastic.unready.held(gang, scheduler.state.now):
-        return causes.NO_START
+    if not cause and (failed := scheduler.elastic.unready.held(gang, scheduler.state.now)):
+        return causes.NO_START if failed.tries else causes.INVALID
     return cause or (causes.RETRY if gang.attempt.reason else causes.NEW)
 
 

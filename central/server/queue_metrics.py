@@ -202,6 +202,14 @@ class QueueMetrics:
             buckets = counters.waits.get(label, none)
             waits.add_metric((label,), cumulative(buckets), buckets.total)
         yield waits
+        starts = HistogramMetricFamily(
+            "lockstep_gang_start_duration_seconds",
+            "Seconds from a gang's creation until its minimum was bound, by its GPUs",
+            labels=("size",),
+        )
+        for size, buckets in counters.starts.items():
+            starts.add_metric((size,), cumulative(buckets), buckets.total)
+        yield starts
         binds = HistogramMetricFamily(
             "lockstep_pod_bind_duration_seconds",
             "Seconds from a pod's creation until the watch showed its node",

@@ -410,7 +410,8 @@ def alerts() -> str:
         "# Alerts\n\nThe rules of the component [`monitoring`](../how-to/monitor.md): what happened, what to do, and in brackets "
         "severity,\nhow long the expression holds first, and expression.\n"
     )
-    for rule in (rule for group in found["spec"]["groups"] for rule in group["rules"]):
+    rules = [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+    for rule in (rule for rule in rules if "alert" in rule):
         told = rule["annotations"]
         labels = ", ".join(filter(None, (rule["labels"]["severity"], rule.get("for"))))
         summary = re.sub(r"{{ *(.*?) *(?:\|.*?)?}}", lambda each: f"`{each[1]}`", told["summary"])

@@ -68,6 +68,7 @@ QUIET = by(
     incomplete=0,
     gpu_memory=0,
     no_start=0,
+    time_limit=0,
 )
 PREEMPTED = by(
     "cause",
@@ -78,6 +79,7 @@ PREEMPTED = by(
     incomplete=0,
     gpu_memory=0,
     no_start=0,
+    time_limit=0,
 )
 Table = dict[str, list[list[tuple[dict[str, str], Want]]]]  # of each panel, by its queries
 
@@ -398,8 +400,17 @@ def test_a_state_that_is_built_again(story: Story, tmp_path: Path) -> None:
     }
 
 
+def test_gangs_that_start_late(story: Story, tmp_path: Path) -> None:
+    series = story.morning.series
+    late = r'lockstep_gang_start_duration_seconds_(count|bucket)\{.*size="1-8".*(le="(14400.0|\+Inf)"|\}$)'
+    grows = {each: 5.0 for each in series if re.match(late, each) and 'le="900.0"' not in each}
+    found = fired(tmp_path / "day", [Period(series | dict.fromkeys(grows, 0.0), grows, 420)], 419)
+    assert found.keys() == {"LockstepGangsStartLateNow", "LockstepGangsStartLate"}
+
+
 def test_every_alert_has_fired_here() -> None:
     here = {*WARNED, "LockstepGpuUnhealthy", "LockstepHasNoLeader", "LockstepHasTwoLeaders"}
     here |= {"LockstepReservationsIdle", "LockstepEvictsOften", "LockstepIsSlow"}
     here |= {"LockstepAssumedWrongly", "LockstepApiRequestsFail", "LockstepRebuildsItsState"}
+    here |= {"LockstepGangsStartLateNow", "LockstepGangsStartLate"}
     assert here == ALERTS

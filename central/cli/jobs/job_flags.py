@@ -14,7 +14,7 @@ Commands = Any  # argparse's own type for them is private
 Flag = tuple[str, str, dict[str, Any]]
 AMOUNTS = "NAME=AMOUNT,..."
 NAME_MOST = 253
-MOST_SECONDS = 2**31 - 1  # of a pod's activeDeadlineSeconds
+MOST_SECONDS = 2**31 - 1
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -54,13 +54,13 @@ def duration(text: str) -> str:
     return text
 
 
-def time_limit(text: str) -> int:
+def time_limit(text: str) -> str:
     from central.kube.decode.quantities import parse_duration
 
     seconds = parse_duration(duration(text))
     if not 1 <= seconds <= MOST_SECONDS:
         raise argparse.ArgumentTypeError(f'"{text}" is not between 1s and {MOST_SECONDS} s')
-    return int(seconds)
+    return text
 
 
 def memory(text: str) -> str:
@@ -147,7 +147,7 @@ RUN: tuple[Flag, ...] = (
     ),
     (
         "--time-limit TIME",
-        "end each pod this long after its start",
+        "terminate the job this long after its start; also its expected run time where --runs-for is missing",
         {"type": time_limit, "default": None, "shown": "none"},
     ),
     (

@@ -17,7 +17,7 @@ from central.cli.jobs.job_warnings import warnings
 from central.kube.decode import job_decoder, plain_yaml
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
-from protos.names import GPU, GPU_MODEL, RUNS_FOR, TOPOLOGY_REQUIRED
+from protos.names import GPU, GPU_MODEL, RUNS_FOR, TIME_LIMIT, TOPOLOGY_REQUIRED
 
 MOST_TEXT = 64 << 20  # characters of a file; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
@@ -116,7 +116,8 @@ def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
     if least > args.replicas:
         raise CannotDo(f"--min {least} is more than --replicas {args.replicas}")
     meta: Json = {"name": name, "namespace": namespace}
-    named = {TOPOLOGY_REQUIRED: args.within, RUNS_FOR: args.runs_for}
+    runs_for = args.runs_for or args.time_limit
+    named = {TOPOLOGY_REQUIRED: args.within, RUNS_FOR: runs_for, TIME_LIMIT: args.time_limit}
     annotations = dict(args.annotation) | {key: value for key, value in named.items() if value}
     if annotations:
         meta["annotations"] = annotations
@@ -126,8 +127,6 @@ def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
     if args.plugin:
         spec["plugins"] = {plugin: [] for plugin in args.plugin}
     pod: Json = {"restartPolicy": "Never", "containers": [container]}
-    if args.time_limit:
-        pod["activeDeadlineSeconds"] = args.time_limit
     if mounts := _mounts(pod, args):
         container["volumeMounts"] = mounts
     template: Json = {"spec": pod}

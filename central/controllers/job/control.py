@@ -20,8 +20,9 @@ from central.controllers.job.pod_tally import PodTally
 from central.controllers.job.rate_limit import StatusRateLimiter
 from central.controllers.job.state_machine import ACTIVE, EMPTYING, Cause
 from central.model.decisions import Decision, SetStatus
-from central.model.jobspec import PENDING, JobStatus
+from central.model.jobspec import PENDING, TERMINATE, JobStatus
 from central.scheduler.elastic.elastic_gang import LEAVE_S
+from central.scheduler.preemption import past_runs
 from central.scheduler.state.gangs import Gang
 
 MAX_TRANSITIONS = 4  # phases that may be passed through in one cycle
@@ -110,6 +111,12 @@ def _next_status(job: Job, gang: Gang | None, counts: PodTally, now: float) -> J
         job.commands.pop(0)  # executed, or without effect in this phase
     if (resized := members.next_members(job, status, now)) is not status:
         return resized
+    left_s = past_runs.time_left(gang, now) if gang is not None and status.phase in ACTIVE else None
+    if gang is not None and left_s is not None:
+        if left_s <= 0.0:
+            cause = Cause("TimeLimit", f"the Job {past_runs.limit_reached(gang)}")
+            return state_machine.on_action(job.spec, status, TERMINATE, cause, now)
+        job.requeue(now + left_s)
     if status.phase in ACTIVE and not job.seen.error:
         verdict = policies.evaluate(_view(job, gang, counts), job.event_since, now)
         job.event_since = verdict.event_since

@@ -104,6 +104,14 @@ def start_within(annotations: Json) -> float | None:
     return duration(annotations, names.START_WITHIN) if names.START_WITHIN in annotations else None
 
 
+def time_limit(annotations: Json) -> float | None:
+    """Returns the seconds that a run of the gang may last; None: no limit."""
+    limit_s = duration(annotations, names.TIME_LIMIT) if names.TIME_LIMIT in annotations else None
+    if limit_s is not None and limit_s < 1.0:
+        raise FieldError(f"annotation {names.TIME_LIMIT}: {limit_s:g} s is less than 1 s")
+    return limit_s
+
+
 def duration(annotations: Json, key: str) -> float:
     try:
         return parse_duration(annotations[key])

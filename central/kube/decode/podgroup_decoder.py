@@ -82,6 +82,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         reason=_last_message(conditions),
         move_after_s=move_after_s,
         start_within_s=errors.read(None, pod_annotations.start_within, annotations),
+        time_limit_s=errors.read(None, pod_annotations.time_limit, annotations),
         past_turns=past_turns.read(conditions),
         subgroups=subgroups,
         roles=roles,

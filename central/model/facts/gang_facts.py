@@ -88,6 +88,7 @@ class GangSeen:
         MOVE_AFTER_S  # how long it may run below its minimum before it moves whole
     )
     start_within_s: float | None = None  # as in PodSeen, for all its pods
+    time_limit_s: float | None = None  # how long a run of the gang may last
     past_turns: PastTurns | None = None  # as its status says; None: it shared no time
 
 

@@ -5,7 +5,8 @@ After three such tries without a growth that succeeded, the gang stays as large 
 use are others'.
 
 A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays.
-What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once.
+What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once. A gang
+that has reached its time limit is evicted in the same way, and not tried again; of Jobs their controller ends the Job.
 
 Design: docs/design/elastic-sizes.md
 """
@@ -13,15 +14,16 @@ Design: docs/design/elastic-sizes.md
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from central.model import member_numbers, wording
-from central.model.decisions import NO_START, Evict
+from central.model.decisions import NO_START, TIME_LIMIT, Evict
 from central.model.defaults import START_WITHIN_S
 from central.model.phases import ENDED
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.partial_gangs import evictions
-from central.scheduler.preemption.past_runs import FailedStart
+from central.scheduler.preemption.past_runs import FailedStart, limit_reached, time_left
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 
@@ -55,6 +57,7 @@ class UnreadyMembers:
     start_within_s: float = START_WITHIN_S
     failed: dict[GangKey, FailedStart] = field(default_factory=dict)  # by start_key()
     _starting: dict[GangKey, float] = field(default_factory=dict)  # since when
+    _limited: set[GangKey] = field(default_factory=set)  # that run, with a time limit
     lowered: dict[GangKey, Lowered] = field(default_factory=dict)
     _since: dict[GangKey, dict[str, float]] = field(default_factory=dict)  # by pod uid
     _tries: dict[GangKey, _Tries] = field(default_factory=dict)
@@ -88,6 +91,8 @@ class UnreadyMembers:
     def observe(self, gang: Gang, missing: int, now: float) -> None:
         """Called for each gang that changed. missing: Gang.missing()"""
         placed, attempt = gang.counts.placed, gang.attempt
+        if gang.object is not None and gang.object.time_limit_s is not None:
+            (self._limited.add if placed else self._limited.discard)(gang.key)
         if not placed or missing:
             attempt.ran = attempt.ran and bool(placed)
             if self._starting:
@@ -102,11 +107,16 @@ class UnreadyMembers:
 
     def forget_start(self, key: GangKey) -> None:
         self._starting.pop(key, None)
+        self._limited.discard(key)
+        if (failed := self.failed.get(key)) is not None and not failed.tries:
+            del self.failed[key]
 
-    def starts_due(self, gangs: Mapping[GangKey, Gang]) -> list[float]:
-        """Returns when gangs release their seats if their minimum is not ready by then."""
+    def starts_due(self, gangs: Mapping[GangKey, Gang], now: float) -> list[float]:
+        """Returns when gangs release their seats if their minimum is not ready by then, or reach their time limits."""
+        lefts = (time_left(gangs[key], now) for key in self._limited)
         limits = ((since, self._limit_s(gangs[key])) for key, since in self._starting.items())
-        return [since + limit_s for since, limit_s in limits if limit_s]
+        ends = [now + left_s for left_s in lefts if left_s is not None and left_s > 0.0]
+        return [*ends, *(since + limit_s for since, limit_s in limits if limit_s)]
 
     def release_late(self, state: ClusterState, now: float) -> list[Evict]:
         """Evicts the gangs whose minimum was not ready in time."""
@@ -120,6 +130,17 @@ class UnreadyMembers:
                 state.pending.preemption_retry_at.add(failed.until)
                 why = f"gang {gang.display_name}: {failed.why}"
                 found += evictions(gang, gang.counts.placed, why, NO_START)
+        for key in sorted(self._limited):
+            gang = state.gangs[key]
+            left_s = None if gang.published.of_job else time_left(gang, now)
+            if left_s is not None and left_s <= 0.0:
+                state.pending.touch(gang)
+                why = limit_reached(gang)
+                templates = tuple({pod.seen.template for pod in gang.members.values()})
+                self.failed[key] = FailedStart(0, inf, why, templates, _uid(gang))
+                found += evictions(
+                    gang, gang.counts.placed, f"gang {gang.display_name} {why}", TIME_LIMIT
+                )
         return found
 
     def _limit_s(self, gang: Gang) -> float:
@@ -148,11 +169,10 @@ class UnreadyMembers:
         )
         delay_s = min(FIRST_DELAY_S * 2 ** min(tries - 1, 10), LAST_DELAY_S)
         templates = tuple(sorted({pod.seen.template for pod in unready}))
-        uid = gang.object.uid if gang.object is not None else ""
         for old in [old for old, one in self.failed.items() if now > one.until + FORGOTTEN_S]:
             del self.failed[old]
         self._starting[gang.key] = now  # refused evictions are retried after the same time
-        failed = self.failed[key] = FailedStart(tries, now + delay_s, why, templates, uid)
+        failed = self.failed[key] = FailedStart(tries, now + delay_s, why, templates, _uid(gang))
         return failed
 
     def held(self, gang: Gang, now: float) -> FailedStart | None:
@@ -165,9 +185,8 @@ class UnreadyMembers:
     @staticmethod
     def _mended(gang: Gang, failed: FailedStart) -> bool:
         """Whether the gang has another object or another template than the one that did not start."""
-        uid = gang.object.uid if gang.object is not None else ""
         live = {pod.seen.template for pod in gang.members.values() if not pod.leaving}
-        return uid != failed.of or (bool(live) and live.isdisjoint(failed.templates))
+        return _uid(gang) != failed.of or (bool(live) and live.isdisjoint(failed.templates))
 
     # --- surplus members -------------------------------------------------------------
 
@@ -219,6 +238,10 @@ def start_key(gang: Gang) -> GangKey:
         return gang.key
     owner = next((pod.seen.owner_name for pod in gang.members.values()), "")
     return (gang.namespace, owner or gang.name, False)
+
+
+def _uid(gang: Gang) -> str:
+    return gang.object.uid if gang.object is not None else ""
 
 
 def _lacks(gang: Gang) -> bool:

@@ -16,14 +16,16 @@ from math import inf
 
 from central.model.past_turns import PastTurns
 from central.model.timestamps import stamp
+from central.model.wording import format_duration
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
+from protos import names
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A gang whose minimum did not become ready. tries: in a row. until: it is not tried again before. templates: of the pods
-    that did not start. of: uid of the gang's object"""
+    """A gang whose minimum did not become ready, or that has reached its time limit. tries: in a row; 0: it is not tried
+    again. until: it is not tried again before. templates: of the pods that did not start. of: uid of the gang's object"""
 
     tries: int
     until: float
@@ -33,6 +35,8 @@ class FailedStart:
 
     @property
     def reason(self) -> str:
+        if not self.tries:
+            return f"{self.why}; create its PodGroup again to run it again"
         return (
             f"{self.why}; try {self.tries + 1} begins at {stamp(self.until)[11:16]} UTC, "
             "or once its pods are changed"
@@ -45,6 +49,19 @@ def began(pods: Iterable[Pod], now: float) -> float | None:
         pod.seen.started if pod.seen.started is not None else pod.since for pod in pods if pod.alive
     ]
     return min((now if time is None else time for time in times), default=None)
+
+
+def time_left(gang: Gang, now: float) -> float | None:
+    """Returns the seconds until the run of the gang reaches its time limit; None: it has none, or does not run."""
+    limit_s = gang.object.time_limit_s if gang.object is not None else None
+    since = began(gang.counts.placed, now) if limit_s is not None else None
+    return None if limit_s is None or since is None else since + limit_s - now
+
+
+def limit_reached(gang: Gang) -> str:
+    assert gang.object is not None
+    limit_s = gang.object.time_limit_s or 0.0
+    return f"reached its time limit of {format_duration(limit_s)} ({names.TIME_LIMIT})"
 
 
 def recovered(gang: Gang, before: PastTurns | None, now: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PodGone, PodSeen
@@ -33,6 +34,7 @@ WAIT_BUCKETS_S = (
     7 * 86400.0,
 )
 BIND_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+SIZES = ((0, "0"), (8, "1-8"), (64, "9-64"), (inf, "65+"))  # GPUs up to, label
 UNBOUND_MOST = 200_000  # pods whose binding is not confirmed yet
 
 
@@ -61,6 +63,10 @@ class GangCounters:
     gangs: dict[str, Counter[str]] = field(default_factory=dict)  # by event, then by queue
     evictions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and cause
     waits: dict[str, Buckets] = field(default_factory=dict)  # until the start, by queue
+    # until the bindings of the minimum are confirmed, by size
+    starts: dict[str, Buckets] = field(
+        default_factory=lambda: {size: Buckets(WAIT_BUCKETS_S) for _, size in SIZES}
+    )
     binds: Buckets = field(default_factory=lambda: Buckets(BIND_BUCKETS_S))
     lost_gpu_s: defaultdict[tuple[str, str], float] = field(
         default_factory=lambda: defaultdict(float)
@@ -163,6 +169,13 @@ class GangCounters:
                 self.gangs[STARTED][queue] += 1
                 waits = self.waits.setdefault(queue, Buckets(WAIT_BUCKETS_S))
                 waits.observe(max(0.0, since - gang.created))
+                now = self.scheduler.state.now
+                self.starts[self._size(gang)].observe(max(0.0, now - gang.created))
+
+    def _size(self, gang: Gang) -> str:
+        worth = self.scheduler.queues.currency.worth
+        gpus = sum(worth(pod.spec.requests) for pod in gang.counts.placed) / GPU_UNITS
+        return next(size for most, size in SIZES if gpus <= most)
 
     def _evicted(self, evict: Evict, now: float) -> None:
         scheduler = self.scheduler

@@ -89,11 +89,11 @@ def test_a_script_runs_with_its_arguments(api: KubernetesApi, tmp_path: Path) ->
         "a": "b",
         "lockstep.dev/topology-required": "lockstep.dev/rack",
         "lockstep.dev/runs-for": "2h",
+        "lockstep.dev/time-limit": "7200s",
     }
     assert found["spec"]["priorityClassName"] == "high"
     template = found["spec"]["tasks"][0]["template"]
     assert template["metadata"]["annotations"] == {"lockstep.dev/gpu-model": "H100"}
-    assert template["spec"]["activeDeadlineSeconds"] == 7200
     assert container(found)["resources"] == {"requests": {"memory": "64Gi"}}
     claim, shm = template["spec"]["volumes"]
     assert claim["persistentVolumeClaim"] == {"claimName": "data"}

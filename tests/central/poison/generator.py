@@ -87,6 +87,7 @@ def rich_group() -> Json:
         names.TOPOLOGY_REQUIRED: names.RACK,
         names.MOVE_AFTER: "5m",
         names.START_WITHIN: "5m",
+        names.TIME_LIMIT: "5m",
     }
     shared = {
         "type": "TimeShared",

@@ -82,6 +82,7 @@ def test_counters_begin_at_zero() -> None:
     assert found["lockstep_queue_gangs_started_total", "q"] == 0
     assert found["lockstep_queue_evictions_total", "q", "gpu-memory"] == 0
     assert found["lockstep_queue_wait_duration_seconds_count", "q"] == 0
+    assert found["lockstep_gang_start_duration_seconds_count", "1-8"] == 0
     assert ("lockstep_queue_gangs_started_total", "root") not in found, "nothing is counted for it"
 
 
