@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from agent import cgroups, nvml
+from agent import cgroups, container_use, nvml
 from agent.backoff import StateLogger
 from agent.health import gpu_health, gpu_speed, nic_health
 from agent.health.gpu_health import DeviceHealth, XidEvent
@@ -21,8 +21,9 @@ from agent.machine.survey import survey
 from agent.mig import slice_health
 from agent.nics import nic_shares, rails, selector
 from agent.node import AgentNode
+from agent.node_state import NodeState
+from agent.nvml import processes
 from agent.nvml.processes import MemoryByPid
-from agent.nvml.processes import read as read_processes
 from agent.nvml.usage import Usage
 from agent.nvml.usage import read as read_usage
 from agent.preflight.preflight import Preflight
@@ -30,7 +31,7 @@ from agent.settings import Settings
 from agent.sharing.sharing import Sharing
 from agent.timeout_call import TimedOut, WithTimeout
 from protos import matrix, slicing
-from protos.topology import NodeTopology, RdmaLimit
+from protos.topology import GpuUse, NodeTopology, RdmaLimit
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +186,22 @@ class DeviceMonitor:
 
     def processes(self, uuids: Sequence[str]) -> Mapping[str, MemoryByPid | None]:
         """Raises NvmlError or TimedOut."""
-        return self._meter.call(lambda: read_processes(self._settings.driver_root, uuids), METER_S)
+        return self._meter.call(lambda: processes.read(self._settings.driver_root, uuids), METER_S)
+
+    def gpu_use(self, state: NodeState) -> tuple[GpuUse, ...]:
+        """Returns the use of GPUs by container, as far as the driver tells; at most container_use.MOST."""
+        settings = self._settings
+        found = container_use.exclusive(state, {each.uuid: each for each in self.usage()})
+        if gpus := container_use.shared_gpus(state):
+            root = settings.driver_root
+            try:
+                memory = self.processes(gpus)
+                rates = self._meter.call(lambda: processes.rates(root, gpus), METER_S)
+                plugins = settings.kubelet_dir / "device-plugins"
+                found += container_use.shared(state, memory, rates, settings.proc_root, plugins)
+            except (OSError, Unusable, TimedOut) as error:
+                log.debug("no use by process: %s", error)
+        return tuple(found[: container_use.MOST])
 
     def _read_users(self, topology: NodeTopology) -> None:
         """Reads which pods have processes on which GPUs, as far as the driver shows processes."""

@@ -11,7 +11,7 @@ from agent import allocations, other_plugins
 from agent.allocations import Allocation, Forgotten, MigAddresses
 from agent.node_state import NodeState
 from agent.other_plugins import Holding
-from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
 
 
 class AgentNode:
@@ -125,6 +125,10 @@ class AgentNode:
     def set_memory_over(self, found: tuple[MemoryOver, ...]) -> None:
         with self._changed:
             self._state = replace(self._state, memory_over=found)
+
+    def set_gpu_use(self, found: tuple[GpuUse, ...]) -> None:
+        with self._changed:
+            self._state = replace(self._state, gpu_use=found)
 
     def _become(self, state: NodeState) -> None:
         old = self._state

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from agent import allocations
 from agent.allocations import Allocated, Allocation, Forgotten, MigAddresses
 from protos.names import GPU, GPU_SHARE, REST_OF_POD
-from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
 
 Held = tuple[Allocation | Forgotten, ...]
 
@@ -25,6 +25,7 @@ class NodeState:
     intents_version: int = 0
     rdma_use: tuple[RdmaUse, ...] = ()  # a change alone triggers no report
     memory_over: tuple[MemoryOver, ...] = ()
+    gpu_use: tuple[GpuUse, ...] = ()
 
     def allocated(self) -> Allocated:
         held: Held = (*self.allocations, *self.unlisted, *self.forgotten)

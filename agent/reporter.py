@@ -274,6 +274,7 @@ class Reporter:
             not_offered=not_offered,
             rdma_use=wire.to_rdma_use(state.rdma_use),
             memory_over=wire.to_memory_over(state.memory_over),
+            gpu_use=wire.to_gpu_use(state.gpu_use),
         )
         if news:
             if topology_of:

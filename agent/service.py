@@ -180,6 +180,8 @@ class Agent:
         if self._settings.cgroup_root:
             self._spawn("limits", self._keep_limits)
         self._spawn("sharing", self._keep_sharing)
+        if self._reporter and not self._settings.capture:
+            self._spawn("use", self._keep_use)
         if self._settings.gpu_memory != "none" and not self._settings.capture:
             self._spawn("memory", self._watch_memory)
         while not self._stop.wait(LOCK_S):
@@ -336,6 +338,10 @@ class Agent:
     def _keep_limits(self) -> None:
         while not self._stop.wait(self._settings.report_every_s):
             self.node.set_rdma_use(self._limits.keep())
+
+    def _keep_use(self) -> None:
+        while not self._stop.wait(self._settings.report_every_s):
+            self.node.set_gpu_use(self._monitor.gpu_use(self.node.state))
 
 
 def keep_going(name: str, work: Callable[[], None], stop: threading.Event) -> None:

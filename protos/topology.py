@@ -188,6 +188,17 @@ class MemoryOver:
     final: bool = False  # the grace period is over
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class GpuUse:
+    """The use of its GPUs by a container, at this moment."""
+
+    namespace: str
+    pod: str
+    container: str
+    utilization: float = -1.0  # 0 to 1, mean of its GPUs; -1: unknown
+    memory: int = -1  # bytes of all its GPUs; -1: unknown
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The part of a topology that placement uses, equal for equal machines: the GPUs' links,

@@ -10,6 +10,7 @@ from protos.gpu_sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import (
     Gpu,
+    GpuUse,
     Grant,
     Hca,
     MemoryOver,
@@ -148,6 +149,14 @@ def to_memory_over(found: Iterable[MemoryOver]) -> list[pb.MemoryOver]:
 
 def from_memory_over(messages: Iterable[pb.MemoryOver]) -> tuple[MemoryOver, ...]:
     return _values(MemoryOver, messages)
+
+
+def to_gpu_use(found: Iterable[GpuUse]) -> list[pb.GpuUse]:
+    return _messages(pb.GpuUse, found)
+
+
+def from_gpu_use(messages: Iterable[pb.GpuUse]) -> tuple[GpuUse, ...]:
+    return _values(GpuUse, messages)
 
 
 def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:

@@ -1,4 +1,4 @@
-"""GPU memory in use by process."""
+"""GPU memory in use by process, and how busy each keeps the GPU."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ CALLS = (
 )
 MOST_PROCESSES = 65536  # the binding allocates memory for as many as the driver counts
 MemoryByPid = dict[int, int]  # bytes, by the process's pid on the host
+RateByPid = dict[int, float]  # 0 to 1
 
 
 def read(driver_root: Path | None, uuids: Sequence[str]) -> dict[str, MemoryByPid | None]:
@@ -23,6 +24,31 @@ def read(driver_root: Path | None, uuids: Sequence[str]) -> dict[str, MemoryByPi
     NvmlError."""
     with opened(driver_root):
         return {uuid: _of(uuid) for uuid in uuids}
+
+
+def rates(driver_root: Path | None, uuids: Sequence[str]) -> dict[str, RateByPid]:
+    """Returns the part of the driver's last samples in which each process kept the GPU busy. Raises NvmlError."""
+    with opened(driver_root):
+        return {uuid: _rates(uuid) for uuid in uuids}
+
+
+def _rates(uuid: str) -> RateByPid:
+    handle = try_query(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+    name = "nvmlDeviceGetProcessUtilization"
+    if handle is None or _samples(name, handle) > MOST_PROCESSES:
+        return {}
+    found: dict[int, tuple[int, int]] = {}
+    for one in try_query(pynvml.nvmlDeviceGetProcessUtilization, handle, 0) or ():
+        found[one.pid] = max(found.get(one.pid, (0, 0)), (one.timeStamp, min(one.smUtil, 100)))
+    return {pid: rate / 100 for pid, (_, rate) in found.items()}
+
+
+def _samples(name: str, handle: Any) -> int:
+    call = try_query(pynvml._nvmlGetFunctionPointer, name)
+    found = ctypes.c_uint(0)
+    if call is not None:
+        call(handle, None, ctypes.byref(found), ctypes.c_ulonglong(0))
+    return found.value
 
 
 def _of(uuid: str) -> MemoryByPid | None:

@@ -182,4 +182,5 @@ NIC_AMOUNT = _limit(
 GRANTS = _limit(
     16_384, "grants, usage records and memory records in one report", "a node has some hundred pods"
 )
+GPU_USES = _limit(1024, "containers whose use of GPUs is in one report", "")
 GRANT_DEVICES = _limit(4096, "devices of one grant", "")

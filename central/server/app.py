@@ -25,6 +25,7 @@ from central.scheduler.scheduler import Scheduler
 from central.server import tls
 from central.server.console import serve_console, what_if_process
 from central.server.first_answers import Stopping, answered, current_credentials, first_credentials
+from central.server.gpu_uses import GpuUses
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.auth import Authenticator
 from central.server.grpc.grpc_server import CannotStart, Server, serve
@@ -100,6 +101,7 @@ class _Observed(NamedTuple):
     training: TrainingPlans
     allocations: AllocationLog | None
     records: GangRecords
+    uses: GpuUses
 
 
 def _is_queue(scheduler: Scheduler, name: str) -> bool:
@@ -131,8 +133,9 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     )
     surveyor = Surveyor(loop)
     metrics.watch_loop(loop)
-    metrics.watch_queues(surveyor, QueueMetrics(counters, labels))
-    return _Observed(loop, ready, metrics, surveyor, training, allocations, records)
+    uses = GpuUses(settings.idle_below, settings.idle_after_s)
+    metrics.watch_queues(surveyor, QueueMetrics(counters, labels, uses))
+    return _Observed(loop, ready, metrics, surveyor, training, allocations, records, uses)
 
 
 def _watched_kinds(settings: Settings) -> tuple[Kind, ...]:
@@ -213,7 +216,7 @@ def _services(
 ) -> GrpcServices:
     loop, plans = observed.loop, PlannedDevices()
     authenticator = Authenticator(TokenReviewer(client, settings.namespace))
-    agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s)
+    agents = AgentService(loop.put, authenticator, plans, settings.silent_after_s, observed.uses)
     loop.add_source(agents.silent)
     states = TrainingStates(client)
     coordinators = TrainingService(

@@ -8,7 +8,7 @@ Design: docs/design/observability.md
 """
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
@@ -21,6 +21,7 @@ from central.model.pending_causes import CAPACITY
 from central.model.resources import ROOT
 from central.scheduler.status.queue_status import PHASES
 from central.server import elastic_metrics, volcano_metrics
+from central.server.gpu_uses import GpuUses
 from central.server.stats.gang_counters import WAIT_BUCKETS_S, Buckets, GangCounters
 from central.server.stats.pending_rows import PendingRow
 from central.server.stats.queue_rows import ABSENT, Amounts, QueueRow
@@ -86,9 +87,12 @@ def _busy(row: QueueRow) -> tuple[bool, float, float]:
 
 
 class QueueMetrics:
-    def __init__(self, counters: GangCounters, labels: QueueLabels) -> None:
+    def __init__(
+        self, counters: GangCounters, labels: QueueLabels, uses: GpuUses | None = None
+    ) -> None:
         self._counters = counters
         self._labels = labels
+        self._uses = uses or GpuUses()
 
     def families(self, survey: Survey) -> Iterator[Metric]:
         self._labels.rank(survey.queues)
@@ -104,6 +108,7 @@ class QueueMetrics:
         yield from self._pending(survey, leaves)
         yield from self._happened(queues)
         yield from _reserved(survey, self._labels.label, leaves)
+        yield from self._use(survey, leaves)
         about = (
             "GPUs of the largest gang that would fit into one domain of the level now, by the GPUs of its pods; quotas "
             "are not considered"
@@ -117,6 +122,27 @@ class QueueMetrics:
             {label: _together(rows) for label, rows in queues.items()}
         )
         yield gauge("build_info", "1; the version", [(version(), 1)], "version")
+
+    def _use(self, survey: Survey, queues: Iterable[str]) -> Iterator[Metric]:
+        """Utilization and idle GPUs, from what agents report."""
+        now, idle = time.monotonic(), dict.fromkeys(queues, 0.0)
+        known, busy = defaultdict[str, float](float), defaultdict[str, float](float)
+        for node, row in survey.nodes.items():
+            for held in row.holders:
+                use = self._uses.on_node(node, held.namespace, held.pod)
+                if use is None or use.utilization is None or held.gang is None:
+                    continue
+                label = self._labels.label(held.queue)
+                known[label] += held.gpus
+                busy[label] += held.gpus * use.utilization
+                idle[label] = idle.get(label, 0.0) + held.gpus * self._uses.is_idle(use, now)
+        about = (
+            "GPU equivalents of pods whose utilization has been below --idle-below for --idle-after"
+        )
+        yield gauge("queue_idle_gpus", about, sorted(idle.items()), "queue")
+        ratios = [(label, busy[label] / gpus) for label, gpus in sorted(known.items()) if gpus]
+        about = "Utilization of the queue's GPUs as the driver tells it, 0 to 1"
+        yield gauge("queue_gpu_utilization_ratio", about, ratios, "queue")
 
     def _folded(self, rows: Iterable[QueueRow]) -> dict[str, list[QueueRow]]:
         """Groups the rows by label."""

@@ -139,6 +139,15 @@ class Settings:
         type=argtypes.seconds,
         scheduling=True,
     )
+    idle_below: float = _flag(
+        "--idle-below SHARE",
+        0.05,
+        "GPUs of a pod count as idle below this utilization (0 to 1)",
+        type=argtypes.share,
+    )
+    idle_after_s: float = _flag(
+        "--idle-after S", 1800.0, "... once it has lasted this many seconds", type=argtypes.seconds
+    )
     reserve_idle: float = _flag(
         "--reserve-idle SHARE",
         RESERVE_IDLE,

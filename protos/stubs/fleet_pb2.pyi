@@ -34,6 +34,7 @@ class NodeReport(_message.Message):
     RDMA_USE_FIELD_NUMBER: _builtins.int
     TOPOLOGY_OF_FIELD_NUMBER: _builtins.int
     MEMORY_OVER_FIELD_NUMBER: _builtins.int
+    GPU_USE_FIELD_NUMBER: _builtins.int
     NOT_OFFERED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
@@ -61,6 +62,10 @@ class NodeReport(_message.Message):
     def memory_over(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryOver]:
         """present values, also in heartbeats"""
 
+    @_builtins.property
+    def gpu_use(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuUse]:
+        """present values, also in heartbeats"""
+
     def __init__(
         self,
         *,
@@ -74,11 +79,12 @@ class NodeReport(_message.Message):
         rdma_use: _abc.Iterable[Global___RdmaUse] | None = ...,
         topology_of: _builtins.int = ...,
         memory_over: _abc.Iterable[Global___MemoryOver] | None = ...,
+        gpu_use: _abc.Iterable[Global___GpuUse] | None = ...,
         not_offered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "not_offered", b"not_offered", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "gpu_use", b"gpu_use", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "not_offered", b"not_offered", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -737,6 +743,41 @@ class MemoryOver(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryOver: _TypeAlias = MemoryOver  # noqa: Y015
+
+@_typing.final
+class GpuUse(_message.Message):
+    """The use of its GPUs by a container."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
+    UTILIZATION_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    pod: _builtins.str
+    container: _builtins.str
+    utilization: _builtins.float
+    """0 to 1; -1: unknown"""
+    memory: _builtins.int
+    """bytes; -1: unknown"""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        pod: _builtins.str = ...,
+        container: _builtins.str = ...,
+        utilization: _builtins.float = ...,
+        memory: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "memory", b"memory", "namespace", b"namespace", "pod", b"pod", "utilization", b"utilization"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GpuUse: _TypeAlias = GpuUse  # noqa: Y015
 
 @_typing.final
 class IntentsRequest(_message.Message):

@@ -400,6 +400,15 @@ def test_a_state_that_is_built_again(story: Story, tmp_path: Path) -> None:
     }
 
 
+def test_gpus_that_idle(story: Story, tmp_path: Path) -> None:
+    series = story.morning.series
+    (name,) = (
+        each for each in series if re.match(r'lockstep_queue_idle_gpus\{.*queue="prod"', each)
+    )
+    found = fired(tmp_path / "day", [Period({**series, name: 4.0})], 60)
+    assert found.keys() == {"LockstepGpusIdle"}
+
+
 def test_gangs_that_start_late(story: Story, tmp_path: Path) -> None:
     series = story.morning.series
     late = r'lockstep_gang_start_duration_seconds_(count|bucket)\{.*size="1-8".*(le="(14400.0|\+Inf)"|\}$)'
@@ -412,5 +421,5 @@ def test_every_alert_has_fired_here() -> None:
     here = {*WARNED, "LockstepGpuUnhealthy", "LockstepHasNoLeader", "LockstepHasTwoLeaders"}
     here |= {"LockstepReservationsIdle", "LockstepEvictsOften", "LockstepIsSlow"}
     here |= {"LockstepAssumedWrongly", "LockstepApiRequestsFail", "LockstepRebuildsItsState"}
-    here |= {"LockstepGangsStartLateNow", "LockstepGangsStartLate"}
+    here |= {"LockstepGangsStartLateNow", "LockstepGangsStartLate", "LockstepGpusIdle"}
     assert here == ALERTS

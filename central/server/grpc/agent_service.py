@@ -20,6 +20,7 @@ import grpc.aio
 
 from central.model.facts import Fact, MemoryExceeded, NodeOffers, NodeReported, NodeSilent, RdmaUsed
 from central.model.identity import Identity
+from central.server.gpu_uses import GpuUses
 from central.server.grpc import report_bounds
 from central.server.grpc.auth import Authenticator, CallRefused, Context, GuardedCall
 from central.server.grpc.plans import PlannedDevices
@@ -55,11 +56,13 @@ class AgentService:
         authenticator: Authenticator,
         plans: PlannedDevices,
         silent_after_s: float = 30.0,
+        uses: GpuUses | None = None,
     ) -> None:
         self._inbox = inbox
         self._auth = authenticator
         self._plans = plans
         self._silent_after_s = silent_after_s
+        self._uses = uses or GpuUses()
         self._lock = threading.Lock()
         self._last: dict[str, _LastReport] = {}
         self._next_check = 0.0
@@ -85,6 +88,7 @@ class AgentService:
                     last.silent = last.offered = True
                     found.append(NodeSilent(node))
         for fact in found:
+            self._uses.forget(fact.node)
             log.warning(
                 "node %s: no report from its agent for %g s", fact.node, self._silent_after_s
             )
@@ -92,6 +96,7 @@ class AgentService:
 
     def forget(self, node: str) -> None:
         """The node was deleted. If its agent still runs, its next report must be a full one."""
+        self._uses.forget(node)
         with self._lock:
             self._last.pop(node, None)
 
@@ -114,6 +119,7 @@ class AgentService:
         if request.memory_over:
             over = wire.from_memory_over(request.memory_over)
             self._inbox(MemoryExceeded(request.node, over))
+        self._uses.record(request.node, wire.from_gpu_use(request.gpu_use), time.monotonic())
         self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)
 

@@ -54,6 +54,13 @@ def check(report: pb.NodeReport) -> None:
         _number(f"{field}.gpu", over.gpu, 0, limits.GPUS - 1)
         _number(f"{field}.used", over.used, 0, _INT64)
         _number(f"{field}.cap", over.cap, 0, _INT64)
+    _count("gpu_use", report.gpu_use, limits.GPU_USES)
+    for index, held in enumerate(report.gpu_use):
+        field = f"gpu_use[{index}]"
+        _texts(field, held)
+        if not (held.utilization == -1.0 or 0.0 <= held.utilization <= 1.0):
+            raise MalformedReport(f"{field}.utilization: {held.utilization} is not from 0 to 1")
+        _number(f"{field}.memory", held.memory, -1, _INT64)
     if report.HasField("topology"):
         _topology(report.topology)
 

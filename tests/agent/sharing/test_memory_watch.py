@@ -14,7 +14,7 @@ from agent.nvml.processes import MemoryByPid
 from agent.sharing.memory_watch import MemoryWatch, capped
 from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
 from protos.gpu_sharing import MEMORY, SHARE
-from protos.names import GPU_SHARE
+from protos.names import GPU, GPU_SHARE
 from protos.nearest import share_id
 from protos.topology import Grant, MemoryOver
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
@@ -168,6 +168,19 @@ def test_from_the_driver_to_the_scheduler(short: Path) -> None:
             eventually(told)
             over = fleet.reports[-1].memory_over[0]
             assert (over.namespace, over.pod, over.uid, over.gpu) == ("team", "p", UID, 5)
+            control.set("busy", 5, 4711, 40)
+            control.set("utilization", 3, 70)
+            other = KubeletPod("u2", "team", "whole", (Container("c0", ((GPU, 1),)),))
+            version = fleet.plan(Grant("team", "whole", "c0", GPU, (uuids[3],)))
+            eventually(lambda: fleet.arrived == version)
+            assert kubelet.add_pod(other).ok
+
+            def used() -> dict[str, tuple[float, int]]:
+                use = fleet.reports[-1].gpu_use
+                return {each.pod: (round(each.utilization, 3), each.memory) for each in use}
+
+            eventually(lambda: used().get("p") == (0.4, 5000 << 20))
+            eventually(lambda: used().get("whole", (0.0, 0))[0] == 0.7)
     finally:
         fleet.stop()
     assert "Traceback" not in (short / "log").read_text()

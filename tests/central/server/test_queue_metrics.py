@@ -5,11 +5,13 @@ from prometheus_client.metrics_core import Metric
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.server.gpu_uses import GpuUses
 from central.server.queue_metrics import OTHER, QueueLabels, QueueMetrics
 from central.server.stats.gang_counters import GangCounters
 from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, Surveyor
 from protos.names import GPU
+from protos.topology import GpuUse
 from tests.central import factories
 from tests.central.server.stats.test_surveyor import Direct
 
@@ -25,14 +27,14 @@ def samples(families: list[Metric]) -> Samples:
     }
 
 
-def collected(*facts: Fact, most: int = 100) -> Samples:
+def collected(*facts: Fact, most: int = 100, uses: GpuUses | None = None) -> Samples:
     made, labels = new_scheduler(factories.LEVELS), QueueLabels(most)
     counters = GangCounters(made, labels.label)
     labels.rank(Surveyor(Direct(made)).survey(0.0).queues)
     for fact in (factories.node("n"), factories.report("n"), *facts):
         counters.observe([fact], schedule_once(made, [fact], 1000.0))
     return samples(
-        list(QueueMetrics(counters, labels).families(Surveyor(Direct(made)).survey(0.0)))
+        list(QueueMetrics(counters, labels, uses).families(Surveyor(Direct(made)).survey(0.0)))
     )
 
 
@@ -65,6 +67,27 @@ def test_a_queue_that_runs_and_waits() -> None:
     assert found["volcano_queue_allocated_scalar_resources", "q", GPU] == 5
     assert found["volcano_queue_pod_group_pending_count", "q"] == 2
     assert found["volcano_queue_overused", "q"] == 0
+
+
+def test_how_busy_the_gpus_of_a_queue_are() -> None:
+    """Pods of which nothing is told, and reports of other nodes about them, count for nothing."""
+    uses = GpuUses(idle_after_s=0.0)
+    told = [
+        GpuUse("ns", "idle", "c", 0.0, 1),
+        GpuUse("ns", "busy", "c", 0.8, 1),
+        GpuUse("ns", "x", "c", -1.0),
+    ]
+    uses.record("n", told, 0.0)
+    uses.record("m", [GpuUse("ns", "quiet", "c", 0.0, 1)], 0.0)
+    pods = [
+        factories.pod(name, gpus, queue="q")
+        for name, gpus in (("idle", 3), ("busy", 1), ("x", 1), ("quiet", 1))
+    ]
+    found = collected(QueueSeen("q"), QueueSeen("r"), *pods, uses=uses)
+    assert found["lockstep_queue_idle_gpus", "q"] == 3
+    assert found["lockstep_queue_idle_gpus", "r"] == 0
+    assert found["lockstep_queue_gpu_utilization_ratio", "q"] == 0.2
+    assert ("lockstep_queue_gpu_utilization_ratio", "r") not in found
 
 
 def test_a_queue_without_gangs_has_zeros() -> None:

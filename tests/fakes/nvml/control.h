@@ -9,6 +9,7 @@
  *   KEY GPU LINK VALUE   link (0: down, 1: up), link_errors
  *   slice_used GPU GI MIB  memory in use of the slice of this GPU instance
  *   process GPU PID MIB  a compute process and its memory
+ *   busy GPU PID PERCENT  how busy it keeps the GPU
  *   xid GPU CODE [GI CI] an event, delivered once: lines are appended
  *   hang CALL MS         the call takes MS milliseconds
  *   fail CALL ERROR [GPU]  the call returns this NVML error, for one GPU or for all

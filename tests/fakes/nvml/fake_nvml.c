@@ -442,6 +442,25 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, unsigned *count, Process *
   return SUCCESS;
 }
 
+typedef struct { unsigned pid; unsigned long long time; unsigned sm, memory, enc, dec; } Sample;
+int nvmlDeviceGetProcessUtilization(Gpu *gpu, Sample *found, unsigned *count, unsigned long long since) {
+  int pid = 0, mib = 0, there = processes(gpu, -1, &pid, &mib);
+  USE(gpu);
+  if (!there) return NOT_FOUND;
+  if (!found || *count < (unsigned)there) {
+    *count = (unsigned)there;
+    return INSUFFICIENT_SIZE;
+  }
+  *count = (unsigned)there;
+  for (int place = 0; place < there; place++) {
+    int busy = 0;
+    processes(gpu, place, &pid, &mib);
+    controlled(gpu, "busy", pid, &busy);
+    found[place] = (Sample){(unsigned)pid, since + 1, (unsigned)busy, 0, 0, 0};
+  }
+  return SUCCESS;
+}
+
 /* ---- location ---- */
 
 int nvmlDeviceGetTopologyCommonAncestor(Gpu *a, Gpu *b, int *level) {

@@ -14,6 +14,7 @@ class Numbers(NamedTuple):
 
 class Rate(NamedTuple):
     most: float
+    unknown: float | None = None  # a value below 0 that is accepted
 
 
 class Text(NamedTuple):
@@ -46,6 +47,7 @@ FIELDS = {
     "NodeReport.rdma_use": Count(16_384),
     "NodeReport.topology_of": Free("another generation is asked for again"),
     "NodeReport.memory_over": Count(16_384),
+    "NodeReport.gpu_use": Count(1024),
     "NodeReport.not_offered": FLAG,
     "Topology.gpus": DEVICE,
     "Topology.hcas": DEVICE,
@@ -133,6 +135,11 @@ FIELDS = {
     "RdmaUse.current": Free("a message"),
     "RdmaUse.limit": Free("a message"),
     "RdmaUse.failures": Numbers(-1, INT64),
+    "GpuUse.namespace": Text(),
+    "GpuUse.pod": Text(),
+    "GpuUse.container": Text(),
+    "GpuUse.utilization": Rate(1.0, unknown=-1.0),
+    "GpuUse.memory": Numbers(-1, INT64),
     "MemoryOver.namespace": Text(),
     "MemoryOver.pod": Text(),
     "MemoryOver.uid": Text(),

@@ -37,6 +37,7 @@ def rich() -> pb.NodeReport:
     message.topology.rdma_cgroup.default.hca_handle = 3
     message.rdma_use.add(current=pb.RdmaLimit(hca_handle=1), limit=pb.RdmaLimit(hca_handle=2))
     message.memory_over.add(used=2, cap=1)
+    message.gpu_use.add(utilization=0.5, memory=1)
     return message
 
 

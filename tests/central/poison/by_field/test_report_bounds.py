@@ -107,7 +107,8 @@ def test_a_rate(name: str, send: Any) -> None:
     for whole, part, field in parts(name):
         setattr(part, field.name, row.most)
         assert not send(whole)
-        for value in (*BEYOND, row.most * 1.01):
+        wrong = [value for value in BEYOND if value != row.unknown]
+        for value in (*wrong, -0.5, row.most * 1.01):
             setattr(part, field.name, value)
             assert field.name in send(whole), value
 

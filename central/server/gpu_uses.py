@@ -1,0 +1,61 @@
+"""The use of GPUs by pods, as their agents report it, and since when pods leave theirs idle. Kept in memory, by name.
+
+A pod is idle while the mean utilization of its containers' GPUs is below `idle_below`. A restart of the scheduler begins to
+count again. Pods whose utilization the driver does not tell, such as those on MIG slices, are never idle.
+"""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protos.topology import GpuUse
+
+PodKey = tuple[str, str]  # namespace and name
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """idle_since: monotonic time; None: it is busy, or its utilization is unknown. memory: bytes; -1: unknown"""
+
+    utilization: float | None
+    memory: int
+    idle_since: float | None = None
+
+
+class GpuUses:
+    def __init__(self, idle_below: float = 0.05, idle_after_s: float = 1800.0) -> None:
+        self._below, self.idle_after_s = idle_below, idle_after_s
+        self._lock = threading.Lock()
+        self._by_node: dict[str, dict[PodKey, PodUse]] = {}
+
+    def record(self, node: str, uses: Iterable[GpuUse], now: float) -> None:
+        """Replaces what is known of the node's pods."""
+        by_pod: dict[PodKey, list[GpuUse]] = {}
+        for use in uses:
+            by_pod.setdefault((use.namespace, use.pod), []).append(use)
+        with self._lock:
+            before = self._by_node.pop(node, {})
+            found = {key: self._of(each, before.get(key), now) for key, each in by_pod.items()}
+            if found:
+                self._by_node[node] = found
+
+    def _of(self, uses: list[GpuUse], before: PodUse | None, now: float) -> PodUse:
+        rates = [use.utilization for use in uses if use.utilization >= 0]
+        rate = sum(rates) / len(rates) if rates else None
+        memory = sum(use.memory for use in uses) if all(u.memory >= 0 for u in uses) else -1
+        if rate is None or rate >= self._below:
+            return PodUse(rate, memory)
+        since = before.idle_since if before is not None else None
+        return PodUse(rate, memory, now if since is None else since)
+
+    def forget(self, node: str) -> None:
+        with self._lock:
+            self._by_node.pop(node, None)
+
+    def on_node(self, node: str, namespace: str, pod: str) -> PodUse | None:
+        with self._lock:
+            return self._by_node.get(node, {}).get((namespace, pod))
+
+    def is_idle(self, use: PodUse, now: float) -> bool:
+        """Returns whether the pod has been idle for as long as makes it known as idle."""
+        return use.idle_since is not None and now - use.idle_since >= self.idle_after_s
