@@ -93,7 +93,7 @@ def test_a_gang_without_its_configmap_releases_its_gpus_and_starts_when_it_is_th
 ) -> None:
     group = podgroup("late", 2, **{names.START_WITHIN: "5s"})
     labels = {"app": "late"}
-    one = pod("late-x", gpus=8, gang="late")
+    one = pod("late-x", gpus=4, gang="late")
     one["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "settings"}}]
     template = {
         "metadata": {"labels": labels, "annotations": one["metadata"]["annotations"]},
@@ -114,8 +114,12 @@ def test_a_gang_without_its_configmap_releases_its_gpus_and_starts_when_it_is_th
 
     until("the reason", told)
     until("its GPUs are free", lambda: not cluster.truth() and not cluster.books())
-    conditions = cluster.podgroup(namespace, "late")["status"]["conditions"]
-    assert "CreateContainerConfigError" in conditions[-1]["message"]
+
+    def written() -> bool:
+        conditions = cluster.podgroup(namespace, "late")["status"]["conditions"]
+        return any("CreateContainerConfigError" in each["message"] for each in conditions)
+
+    until("its condition", written)
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
     cluster.apply(namespace, {**settings, "data": {"A": "b"}})
     cluster.running(namespace, 2)
