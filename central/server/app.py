@@ -120,7 +120,8 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     labels = QueueLabels(settings.metrics_queues, partial(_is_queue, scheduler))
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
-    records, training = GangRecords(scheduler), TrainingPlans(labels.label)
+    uses = GpuUses(settings.idle_below, settings.idle_after_s)
+    records, training = GangRecords(scheduler, uses), TrainingPlans(labels.label)
     metrics.add(training.times.families)
     publisher, traces = (
         PlanPublisher(training, scheduler),
@@ -133,7 +134,6 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     )
     surveyor = Surveyor(loop)
     metrics.watch_loop(loop)
-    uses = GpuUses(settings.idle_below, settings.idle_after_s)
     metrics.watch_queues(surveyor, QueueMetrics(counters, labels, uses))
     return _Observed(loop, ready, metrics, surveyor, training, allocations, records, uses)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from central.model.json_types import Json
 from protos.topology import GpuUse
 
 PodKey = tuple[str, str]  # namespace and name
@@ -59,3 +60,22 @@ class GpuUses:
     def is_idle(self, use: PodUse, now: float) -> bool:
         """Returns whether the pod has been idle for as long as makes it known as idle."""
         return use.idle_since is not None and now - use.idle_since >= self.idle_after_s
+
+    def together(self, pods: Iterable[tuple[str, str, str]], now: float) -> Json | None:
+        """Returns the use by these pods, each with its node first; None: nothing is known of them.
+
+        idle_s: since when all whose utilization is known are idle; None: one is busy
+        """
+        found = [use for node, *name in pods if (use := self.on_node(node, name[0], name[1]))]
+        rated = [use for use in found if use.utilization is not None]
+        since = [use.idle_since for use in rated if use.idle_since is not None]
+        memory = [use.memory for use in found if use.memory >= 0]
+        if not rated and not memory:
+            return None
+        rate = sum(use.utilization or 0.0 for use in rated) / len(rated) if rated else None
+        idle = bool(rated) and len(since) == len(rated)
+        return {
+            "utilization": rate,
+            "memory": sum(memory) if memory else None,
+            "idle_s": now - max(since) if idle else None,
+        }

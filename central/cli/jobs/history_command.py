@@ -46,6 +46,16 @@ def list_ended(api: Api, args: argparse.Namespace) -> int:
     return 0
 
 
+def _use(found: Json | None) -> str:
+    """Returns how busy the GPUs of a running gang are, as the agents report it; "": not known."""
+    if found is None:
+        return ""
+    rate, size, idle_s = found["utilization"], found["memory"], found["idle_s"]
+    parts = [f"GPUs {rate:.0%} busy"] if rate is not None else []
+    parts += [f"{size / 2**30:.1f} GiB of GPU memory in use"] if size is not None else []
+    return ", ".join(parts + ([f"idle for {_span(idle_s)}"] if idle_s is not None else []))
+
+
 def page(record: Json, most: int | None) -> str:
     spent, sizes = record["gpu_seconds"], record["sizes"]
     lost = f", {spent['lost'] / HOUR_S:.2f} of them lost to evictions" if spent["lost"] else ""
@@ -62,6 +72,7 @@ def page(record: Json, most: int | None) -> str:
         "Waited": ", ".join(waited),
         "GPUs": f"{max((size[2] for size in sizes), default=0):g} at most" if sizes else "",
         "Nodes": ", ".join(record["nodes"]),
+        "Use": _use(record.get("gpu_use")),
         "GPU-hours": f"{spent['allocated'] / HOUR_S:.2f}{lost}" if sizes else "",
     }
     text = "".join(

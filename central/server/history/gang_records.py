@@ -7,6 +7,7 @@ keeps all for a week, and through restarts (history_store.py).
 Design: docs/design/observability.md
 """
 
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.server.gpu_uses import GpuUses
 from central.server.history.cluster_records import ClusterRecords
 from central.server.history.gang_record import (
     ADMITTED,
@@ -51,8 +53,8 @@ Noted = tuple[list[tuple[Json, list[Json]]], list[bytes]]
 
 
 class GangRecords:
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, uses: GpuUses | None = None) -> None:
+        self._scheduler, self._uses = scheduler, uses or GpuUses()
         self._known: dict[str, Json] = {}  # by uid, of gangs that are not seen yet
         self._open: dict[GangKey, GangRecord] = {}
         self._began = False
@@ -285,11 +287,18 @@ class GangRecords:
         """Returns the latest record of that name: of a gang, or of its owner, with or without its kind."""
         for key, record in self._open.items():
             if key[0] == namespace and is_called(record.facts, name):
-                return record.shown(self._scheduler.state.now)
+                shown = record.shown(self._scheduler.state.now)
+                return {**shown, "gpu_use": self._use(key)}
         for ended in reversed(self._ended.values()):
             if ended.summary["namespace"] == namespace and is_called(ended.summary, name):
                 return ended.body
         return None
+
+    def _use(self, key: GangKey) -> Json | None:
+        gang = self._scheduler.state.gangs.get(key)
+        placed = gang.counts.placed if gang is not None else []
+        names = ((pod.node, pod.seen.namespace, pod.seen.name) for pod in placed)
+        return self._uses.together(names, time.monotonic())
 
     def listed(self, scheduler: Scheduler) -> Generator[None, None, list[Json]]:
         """Returns the summaries of all gangs, of those that have ended the latest first, for a sliced question."""

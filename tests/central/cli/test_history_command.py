@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from central.cli.jobs import history_command
 from central.server.grpc.visibility import Viewer
 from protos.common.http_server import RequestRefused
 from tests.central.cli.run_cli import AskedScheduler, Lockstep
@@ -83,3 +84,20 @@ def test_jobs_that_have_ended(lockstep: Lockstep) -> None:
 def test_a_job_without_a_record(lockstep: Lockstep) -> None:
     said = lockstep("job", "history", "nothing", code=3)
     assert "no record of a job or gang named nothing" in said
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (
+            {"utilization": 0.43, "memory": 3 << 29, "idle_s": None},
+            "GPUs 43% busy, 1.5 GiB of GPU memory in use",
+        ),
+        ({"utilization": 0.0, "memory": None, "idle_s": 2400.0}, "GPUs 0% busy, idle for 40m"),
+        ({"utilization": None, "memory": 1 << 30, "idle_s": None}, "1.0 GiB of GPU memory in use"),
+    ],
+)
+def test_how_busy_the_gpus_of_a_job_are(use: Json, said: str) -> None:
+    record = Records().record
+    assert f"Use:          {said}" in history_command.page({**record, "gpu_use": use}, None)
+    assert "Use:" not in history_command.page(record, None)

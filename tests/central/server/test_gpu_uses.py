@@ -59,3 +59,14 @@ def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(uses: GpuUses) -> None:
     assert not idle(uses, 61.0), "it began again"
     uses.forget("n")
     assert uses.on_node("n", "ns", "p") is None
+
+
+def test_the_use_by_all_pods_of_a_gang(uses: GpuUses) -> None:
+    pods = [("n", "ns", "p"), ("n", "ns", "q"), ("m", "ns", "r")]
+    assert uses.together(pods, 0.0) is None
+    uses.record("n", [GpuUse("ns", "p", "c", 0.0, 1), GpuUse("ns", "q", "c", 0.5, 2)], 10.0)
+    uses.record("m", [GpuUse("ns", "r", "c", -1.0, 4)], 10.0)
+    assert uses.together(pods, 20.0) == {"utilization": 0.25, "memory": 7, "idle_s": None}
+    uses.record("n", [GpuUse("ns", "p", "c", 0.0, 1), GpuUse("ns", "q", "c", 0.0, -1)], 30.0)
+    assert uses.together(pods, 50.0) == {"utilization": 0.0, "memory": 5, "idle_s": 20.0}
+    assert uses.together(pods[2:], 50.0) == {"utilization": None, "memory": 4, "idle_s": None}

@@ -7,10 +7,12 @@ import orjson
 from central.controllers.composite import new_scheduler
 from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.server.gpu_uses import GpuUses
 from central.server.history.gang_record import EVENTS_MOST, GangRecord
 from central.server.history.gang_records import GangRecords, KeptRecord
 from central.server.stats.sliced_question import SlicedQuestion, Steps
 from protos.names import GPU
+from protos.topology import GpuUse
 from tests.central import factories
 
 Json = dict[str, Any]
@@ -190,3 +192,18 @@ def test_a_gang_that_is_deleted_while_no_scheduler_runs_has_ended() -> None:
     )
     assert after.record("train")["sizes"][-1] == [T0 + 12, 0, 0.0]
     assert [each.summary["stage"] for each in changed(after)] == ["deleted"]
+
+
+def test_a_record_says_how_busy_its_gpus_are() -> None:
+    life, uses = Life(), GpuUses()
+    run(life, "sweep", T0 + 10)
+    records = GangRecords(life.scheduler, uses)
+    records.observe([], [])
+    pod = next(each for each in life.scheduler.state.pods.values() if each.node)
+    found = records.find("ns", "sweep")
+    assert isinstance(found, dict)
+    assert found["gpu_use"] is None
+    uses.record(pod.node, [GpuUse("ns", pod.seen.name, "c", 0.5, 7)], 0.0)
+    found = records.find("ns", "sweep")
+    assert isinstance(found, dict)
+    assert found["gpu_use"] == {"utilization": 0.5, "memory": 7, "idle_s": None}
