@@ -1,6 +1,7 @@
 """A gang ends by the clock: a Job is terminated, another gang is evicted and not started again."""
 
 from dataclasses import replace
+from typing import Any
 
 from central.model.decisions import TIME_LIMIT, Evict
 from central.model.facts import Fact, GangGone, PodGone
@@ -14,7 +15,7 @@ from tests.central.scheduler.small_cluster import World, job
 LIMIT_S = 7200.0
 
 
-def limited(**fields: object) -> World:
+def limited(**fields: Any) -> World:
     world = World(factories.node("n0"), factories.node("n1"))
     world.step(1.0, *job("g", 2, time_limit_s=LIMIT_S, **fields))
     return world

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from central.kube.decode import job_decoder
+from central.kube.decode.pod_starts import start_fields
 from central.model.jobspec import JobMember
 from central.model.json_types import Json
 
@@ -118,12 +119,12 @@ def test_a_member_is_ready_by_its_condition(kind: str, status: Any) -> None:
         ({"ErrImagePull": 1}, ""),
     ],
 )
-def test_a_member_is_stuck_if_the_kubelet_cannot_start_a_container(reason: Any, stuck: str) -> None:
+def test_a_pod_is_stuck_if_the_kubelet_cannot_start_a_container(reason: Any, stuck: str) -> None:
     waits = {"state": {"waiting": {"reason": reason}}}
     running: Json = {"state": {"running": {}}}
     for kind in ("initContainerStatuses", "containerStatuses"):
-        assert member({kind: [running, waits]}).stuck == stuck
-    assert member({"containerStatuses": [running]}).stuck == ""
+        assert start_fields({}, {kind: [running, waits]})["stuck"] == stuck
+    assert start_fields({}, {"containerStatuses": [running]})["stuck"] == ""
 
 
 def test_a_pods_place_in_its_job() -> None:
