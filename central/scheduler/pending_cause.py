@@ -84,12 +84,16 @@ def nominations(scheduler: Scheduler, gang: Gang) -> dict[str, str]:
     if own is None or not own.by_eviction or own.gang is not gang:
         return {}
     left, found = own.place.need.copy(), dict[str, str]()
-    specs = {spec for spec, _ in own.request.groups}
-    for pod in (pod for pod in gang.counts.waiting if pod.spec in specs):
+    # By kind, the places of the rows that were not full of it yet: amounts only shrink.
+    kinds = {spec: iter(range(len(left))) for spec, _ in own.request.groups}
+    at = {spec: next(rows, None) for spec, rows in kinds.items()}
+    for pod in (pod for pod in gang.counts.waiting if pod.spec in kinds):
         view = snapshot.view(pod.spec)
-        for row, need in zip(own.place.rows.tolist(), left, strict=True):
+        while (index := at[pod.spec]) is not None:
+            need = left[index]
             if (need[view.columns] >= view.amounts).all():
                 need[view.columns] -= view.amounts
-                found[pod.seen.name] = snapshot.columns.names[row]
+                found[pod.seen.name] = snapshot.columns.names[own.place.rows[index]]
                 break
+            at[pod.spec] = next(kinds[pod.spec], None)
     return found

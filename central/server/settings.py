@@ -134,8 +134,8 @@ class Settings:
     start_within_s: float = _flag(
         "--start-within S",
         START_WITHIN_S,
-        "seconds within which the minimum of a gang must be ready after its binding; else it releases its GPUs and is "
-        "tried again later, after growing delays; 0: no limit",
+        "seconds within which the minimum of a gang must be ready after its binding (four times as long if no container "
+        "is stuck); else it releases its GPUs and is tried again after growing delays; 0: no limit",
         type=argtypes.seconds,
         scheduling=True,
     )

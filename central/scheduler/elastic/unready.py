@@ -4,7 +4,8 @@ The others of an elastic gang train without them meanwhile. One that has not sta
 After three such tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it cannot
 use are others'.
 
-A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays.
+A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays. Where
+no container is stuck, so that images or data may still be on their way, that takes SLOW times as long.
 What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once. A gang
 that has reached its time limit is evicted in the same way, and not tried again; of Jobs their controller ends the Job.
 
@@ -30,6 +31,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 JOIN_WAIT_S = 30.0  # as long as a generation waits for a newcomer
 TRIES = 3
 LOWERED_S = 600.0
+SLOW = 4
 FIRST_DELAY_S = 60.0  # before a gang is tried again; then twice as long each time
 LAST_DELAY_S = 1800.0
 FORGOTTEN_S = 7200.0  # after the delay
@@ -155,7 +157,10 @@ class UnreadyMembers:
         devices = any(
             each.devices or any("/" in name for name, _ in each.requests) for each in specs
         )
-        return self.start_within_s if gang.key[2] or devices else 0.0
+        if not (gang.key[2] or devices):
+            return 0.0
+        stuck = any(pod.seen.stuck for pod in gang.counts.placed)
+        return self.start_within_s if stuck else SLOW * self.start_within_s
 
     def _fail(self, gang: Gang, now: float) -> FailedStart:
         """Records that the gang did not start."""

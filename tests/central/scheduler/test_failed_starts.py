@@ -11,7 +11,7 @@ from central.model.defaults import START_WITHIN_S
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler import pending_cause, rebuild
 from central.scheduler.cycle import due
-from central.scheduler.elastic.unready import FIRST_DELAY_S, LAST_DELAY_S
+from central.scheduler.elastic.unready import FIRST_DELAY_S, LAST_DELAY_S, SLOW
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 
@@ -234,14 +234,16 @@ def test_pods_of_one_controller_share_what_is_known() -> None:
 def test_a_pod_that_is_never_ready_counts_and_one_that_only_waits_for_a_while_does_not() -> None:
     world = bound()
     world.says(2.0, ["g-1"], ready=False)
-    world.step(1.0 + START_WITHIN_S)
-    world.says(1.5 + START_WITHIN_S, ready=True)
-    world.step(3 * START_WITHIN_S)
+    world.step(1.0 + SLOW * START_WITHIN_S)
+    world.says(1.5 + SLOW * START_WITHIN_S, ready=True)
+    world.step(3 * SLOW * START_WITHIN_S)
     assert not world.evicted
     world = bound()
     world.says(2.0, ["g-1"], ready=False)
-    world.step(2.0 + START_WITHIN_S)
-    assert world.whys[0].endswith("1 of 2 pods did not become ready within 15 min (not ready; g-1)")
+    world.step(1.0 + SLOW * START_WITHIN_S)
+    assert not world.evicted, "its data may still be on their way"
+    world.step(2.0 + SLOW * START_WITHIN_S)
+    assert world.whys[0].endswith("1 of 2 pods did not become ready within 60 min (not ready; g-1)")
 
 
 def test_refused_evictions_are_asked_again() -> None:

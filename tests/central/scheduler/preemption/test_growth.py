@@ -13,6 +13,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Evict
 from central.model.facts import Fact, QueueSeen
+from central.scheduler import pending_cause
 from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
 from central.scheduler.invariants import check_invariants
@@ -202,3 +203,16 @@ def test_a_claimant_does_not_look_at_every_running_pod(queues: Queues) -> None:
         for nodes in (25, 25 * TIMES)
     )
     assert many <= few * 1.5
+
+
+def test_nominating_the_nodes_of_each_of_many_pods_takes_no_more_work_than_of_few() -> None:
+    def counted(count: int) -> int:
+        made = full(count // 8)
+        work(made, gang(count, priority=10), count)
+        claimant = made.state.gangs["ns", "u", True]
+        lines = lines_run(lambda: pending_cause.nominations(made, claimant))
+        assert len(pending_cause.nominations(made, claimant)) == count
+        return lines
+
+    few, many = counted(80), counted(80 * TIMES)
+    assert many <= few * TIMES * LINEAR
