@@ -106,7 +106,7 @@ class _GangTurn(NamedTuple):
             self._refuse(wants, refused[scheduler.state.pending.epoch, wants[first:]])
 
     def _reads_free_capacity(self) -> bool:
-        """Whether what is free decides what is tried, or whether quota admits it."""
+        """Returns whether what is free decides what is tried, or whether quota admits it."""
         gang, resources = self.gang, self.scheduler.min_resources
         has_choice = self.missing != len(gang.counts.waiting) or bool(gang.subgroups)
         return has_choice or bool(resources.by_gang) or bool(min_resources.declared(gang))

@@ -152,12 +152,12 @@ class PassClaims:
         ]
 
     def _has_surplus(self, gang: Gang) -> bool:
-        """Whether members may leave for others of the gang."""
+        """Returns whether members may leave for others of the gang."""
         by = Claimant(self._context, gang, self._now)
         return eviction_rules.applies(OWN_SURPLUS, by) and not self._scheduler.elastic.manages(gang)
 
     def _may_claim(self, gang: Gang, *, preempts: bool, growth: bool) -> bool:
-        """Whether victims may be searched at all. preempts: there are pods of lower priority, or queues."""
+        """Returns whether victims may be searched at all. preempts: there are pods of lower priority, or queues."""
         if not preempts and (growth or not self._state.any_pod.movable):
             return False
         if growth and not self._may_grow(gang):
@@ -165,7 +165,7 @@ class PassClaims:
         return all(pod.seen.preempts for pod in gang.counts.waiting)
 
     def _may_grow(self, gang: Gang) -> bool:
-        """Whether it may claim for a member above its minimum now."""
+        """Returns whether it may claim for a member above its minimum now."""
         if self._scheduler.elastic.manages(gang):
             return False
         if any(self._grows_beside(held, gang) for held in self._held.by_key.values()):
@@ -174,7 +174,7 @@ class PassClaims:
         return True
 
     def _grows_beside(self, held: Reservation, gang: Gang) -> bool:
-        """Whether another gang of the queue awaits victims for a member above its minimum."""
+        """Returns whether another gang of the queue awaits victims for a member above its minimum."""
         other, claims = held.gang, held.by_eviction and held.moved is None
         return claims and other is not gang and other.queue == gang.queue and not other.missing()
 
@@ -246,7 +246,7 @@ class PassClaims:
             raise
 
     def _is_postponed(self, gang: Gang) -> bool:
-        """Whether the gang searched victims a moment ago, and no claim has ended since: the search left out the nodes
+        """Returns whether the gang searched victims a moment ago, and no claim has ended since: the search left out the nodes
         of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
         standing = gang.preemption
         return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
@@ -296,5 +296,5 @@ def _none(claimant: Gang, other: Gang) -> bool:
 
 
 def _is_anywhere(request: PlacementRequest) -> bool:
-    """Whether it does not matter where the gang's other members are."""
+    """Returns whether it does not matter where the gang's other members are."""
     return not (request.required or request.subgroups or request.roles)

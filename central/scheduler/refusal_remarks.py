@@ -60,7 +60,7 @@ def remarks(
 
 
 def _why_no_victims(scheduler: Scheduler, gang: Gang, refused: GangRefusal) -> str:
-    """Why it gets no victims; empty where it has some, or where that is not the question."""
+    """Returns why it gets no victims; empty where it has some, or where that is not the question."""
     held = scheduler.reservations.get(gang.key)
     if FITS_NOW in refused.base or (held is not None and (held.by_eviction or held.moved)):
         return ""
@@ -120,7 +120,7 @@ def protected_in(
 
 
 def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
-    """How many of the GPUs that are free, of which guarantees withhold some, are on nodes that the pods may use; empty
+    """Returns how many of the GPUs that are free, of which guarantees withhold some, are on nodes that the pods may use; empty
     where all of them are."""
     if not refused.over_quota or quota.GUARANTEED not in refused.base:
         return ""
@@ -136,7 +136,7 @@ def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
 
 
 def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:
-    """Why elastic gangs give nothing; empty where they may."""
+    """Returns why elastic gangs give nothing; empty where they may."""
     ends = scheduler.preemption.stays.ends(gang, now)
     if ends is None:
         return ""

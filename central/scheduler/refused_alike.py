@@ -87,7 +87,7 @@ def refuse_next(
 
 
 def _most_pods(scheduler: Scheduler) -> Ints | None:
-    """How many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free does not
+    """Returns how many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free does not
     decide alone, since gangs might get victims or quota, or reserve capacity."""
     pending, state = scheduler.state.pending, scheduler.state
     if len(pending.waiting) <= TRIED_MOST:
@@ -121,7 +121,7 @@ def _lack_gpus(scheduler: Scheduler, rows: Ints, most_pods: Ints | None) -> Bool
 
 
 def _until(ends: Bools, most: int | None = None) -> int:
-    """How many entries come before the first that is true."""
+    """Returns how many entries come before the first that is true."""
     first = int(ends.argmax()) if len(ends) else 0
     if len(ends) and ends[first]:
         return first

@@ -84,7 +84,7 @@ class ReservedCapacity:
 
     @property
     def dropped(self) -> bool:
-        """Whether a reservation ended, so that others may fit."""
+        """Returns whether a reservation ended, so that others may fit."""
         return self._held.dropped
 
     def views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
@@ -225,7 +225,7 @@ class ReservedCapacity:
     def _goes_on(
         self, own: Reservation, request: PlacementRequest, lacks: Sequence[Shortfalls] | None
     ) -> bool:
-        """Whether the claim stays as it is, until its victims and what else terminates have gone."""
+        """Returns whether the claim stays as it is, until its victims and what else terminates have gone."""
         if lacks is None or not self._awaits_victims(own, request):
             return False
         claim = self._scheduler.queues.claims.get(own.gang.key)
@@ -252,7 +252,7 @@ class ReservedCapacity:
         gang.attempt.reason += remarks(self._scheduler, gang, refused, withheld, self._now)
 
     def must_retry(self, gang: Gang) -> bool:
-        """Whether the gang is tried even if no capacity was freed."""
+        """Returns whether the gang is tried even if no capacity was freed."""
         return gang.key in self._broken
 
     def on_tried(self, gang: Gang) -> None:

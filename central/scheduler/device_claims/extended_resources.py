@@ -23,7 +23,7 @@ class ExtendedResources:
         self._offers: Counter[str] = Counter()  # nodes with the resource, by its name
 
     def __bool__(self) -> bool:
-        """Whether any class serves one."""
+        """Returns whether any class serves one."""
         return bool(self._class_of)
 
     def put_node(self, node: NodeSeen | None, before: NodeSeen | None) -> None:

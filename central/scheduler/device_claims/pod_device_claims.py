@@ -98,7 +98,7 @@ class DeviceClaims:
     # --- claims for extended resources ------------------------------------------------
 
     def concern(self, seen: PodSeen | None) -> bool:
-        """Whether the pod has claims, or may have had some."""
+        """Returns whether the pod has claims, or may have had some."""
         return seen is not None and (
             bool(seen.device_claims) or bool(self.allocation.extended) or seen.uid in self._used
         )
@@ -117,7 +117,7 @@ class DeviceClaims:
         )
 
     def _has_made(self, seen: PodSeen) -> bool:
-        """Whether the pod's status names such a claim. One that is gone is made again while the pod has no node."""
+        """Returns whether the pod's status names such a claim. One that is gone is made again while the pod has no node."""
         return any(
             name == EXTENDED and (bool(seen.node) or (seen.namespace, claim) in self._claims)
             for name, claim, _ in seen.device_claims
@@ -394,7 +394,7 @@ def key_of(claim: str) -> ClaimKey:
 
 
 def _own_key(namespace: str, uid: str) -> ClaimKey:
-    """Of the claim for a pod's extended resources before the API server has it. No other claim has such a name."""
+    """Returns the key of the claim for a pod's extended resources before the API server has it. No other claim has such a name."""
     return namespace, f"<{uid}>"
 
 

@@ -76,11 +76,11 @@ class Autoscaler:
 
     @property
     def has_donors(self) -> bool:
-        """Whether members of elastic gangs may leave for others."""
+        """Returns whether members of elastic gangs may leave for others."""
         return bool(self._donors)
 
     def serves(self, context: PreemptionContext, gang: Gang) -> bool:
-        """Whether the gang, which does not fit, is left to the plan at the end of this cycle."""
+        """Returns whether the gang, which does not fit, is left to the plan at the end of this cycle."""
         if not self._donors or self._in_vain.get(gang.key) == context.state.pending.epoch:
             return False
         if not all(pod.seen.preempts for pod in gang.counts.waiting):
@@ -88,7 +88,7 @@ class Autoscaler:
         return any(needs.may_take(context, gang, donor) for donor in self._donors)
 
     def manages(self, gang: Gang) -> bool:
-        """Whether the gang's size is decided here, once it has started."""
+        """Returns whether the gang's size is decided here, once it has started."""
         return gang.key in self.histories
 
     def decide(
@@ -456,7 +456,7 @@ class Autoscaler:
         return self.remaining.ends_in_s(gang, len(gang.placed)) <= 2 * gang.cost_s
 
     def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:
-        """Whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
+        """Returns whether the free seats are nobody else's: no pods leave there, and if others wait, the seats have
         been free for a while."""
         if context.state.some_pod_leaves():
             return False  # their end is a new decision
@@ -472,7 +472,7 @@ class Autoscaler:
     def _worth_it(
         self, changed: Sequence[ElasticGang], sizes: Mapping[ElasticGang, int], now: float
     ) -> bool:
-        """Whether the members that come do more work, until the next change or the end of the job, than all changes cost.
+        """Returns whether the members that come do more work, until the next change or the end of the job, than all changes cost.
         The next change is expected after as long as nothing has changed until now, at least after the hold."""
         quiet_s = now - self._changed_at
         gain = loss = more = 0.0

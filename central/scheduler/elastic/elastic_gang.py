@@ -73,7 +73,7 @@ class ElasticGang:
 
     @property
     def moves(self) -> bool:
-        """Whether its members can be replaced one by one."""
+        """Returns whether its members can be replaced one by one."""
         return not self.numbers
 
     def may_leave(self) -> Sequence[Pod]:
@@ -113,7 +113,7 @@ class ElasticGang:
 
     @property
     def waits(self) -> bool:
-        """Whether members come for which there should be seats. Those that were asked for wait for nodes."""
+        """Returns whether members come for which there should be seats. Those that were asked for wait for nodes."""
         return bool(self.pending) and not self.task.asks
 
     @property
@@ -123,7 +123,7 @@ class ElasticGang:
 
     @property
     def spare(self) -> int:
-        """How many of its seats it can give, in whole steps down to the least size."""
+        """Returns how many of its seats it can give, in whole steps down to the least size."""
         return self.surplus(len(self.placed))
 
     def allowed(self, size: int) -> int:
@@ -144,7 +144,7 @@ class ElasticGang:
         return self.task.useful[-1] if self.task.useful else self.task.most
 
     def surplus(self, size: int) -> int:
-        """How many members it has above its least size, when it has this size."""
+        """Returns how many members it has above its least size, when it has this size."""
         return max(0, size - self.task.least)
 
     @property

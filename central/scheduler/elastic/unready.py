@@ -189,7 +189,7 @@ class UnreadyMembers:
 
     @staticmethod
     def _mended(gang: Gang, failed: FailedStart) -> bool:
-        """Whether the gang has another object or another template than the one that did not start."""
+        """Returns whether the gang has another object or another template than the one that did not start."""
         live = {pod.seen.template for pod in gang.members.values() if not pod.leaving}
         return _uid(gang) != failed.of or (bool(live) and live.isdisjoint(failed.templates))
 
@@ -250,7 +250,7 @@ def _uid(gang: Gang) -> str:
 
 
 def _lacks(gang: Gang) -> bool:
-    """Whether the gang has less than its minimum without the pods that are not ready."""
+    """Returns whether the gang has less than its minimum without the pods that are not ready."""
     others = [pod for pod in gang.counts.placed if pod.seen.ready]
     tasks = Counter(pod.seen.task for pod in others) if gang.task_min else {}
     return len(others) < gang.minimum or any(tasks[task] < least for task, least in gang.task_min)

@@ -36,7 +36,7 @@ REFUSALS = {
 
 
 def is_interpod(spec: PodSpec) -> bool:
-    """Whether pods of the class have rules, are matched by rules of others, or use volumes or device claims."""
+    """Returns whether pods of the class have rules, are matched by rules of others, or use volumes or device claims."""
     if spec.rules is not None or spec.matched:
         return True
     return spec.volumes is not None or spec.devices is not None
@@ -80,7 +80,7 @@ class InterPodFilter:
         return self._limit
 
     def reasons(self, row: int) -> list[str]:
-        """Why the rules exclude the node; none if they do not."""
+        """Returns why the rules exclude the node; none if they do not."""
         self.limits()
         found = int(self._why[row])
         return [self._reason(row, why) for why in WHYS if found >> why & 1]

@@ -36,7 +36,7 @@ def nics_unreachable(spec: PodSpec, node: NodeSeen) -> str:
 
 
 def rdma_limits_refused(spec: PodSpec, node: NodeSeen) -> str:
-    """Whether the pod's RDMA limits exceed those of every NIC, or the agent sets no limits."""
+    """Returns whether the pod's RDMA limits exceed those of every NIC, or the agent sets no limits."""
     if not spec.rdma_limits:
         return ""
     if node.rdma_most is None:
@@ -70,7 +70,7 @@ def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
 
 
 def reaches_volumes(spec: PodSpec, node: NodeSeen) -> bool:
-    """Whether all volumes of the pod are reachable from the node."""
+    """Returns whether all volumes of the pod are reachable from the node."""
     return spec.volumes is None or inside(spec.volumes.places, node)
 
 
@@ -150,7 +150,7 @@ def _refusals(spec: PodSpec, node: NodeSeen) -> Iterator[tuple[str, float, float
 
 
 def refusal(spec: PodSpec, node: NodeSeen, now: float) -> str:
-    """Why the node cannot run such a pod now; empty if it can. Raises NodeFilterFailed."""
+    """Returns why the node cannot run such a pod now; empty if it can. Raises NodeFilterFailed."""
     return result(spec, node, now).refusal
 
 
@@ -167,7 +167,7 @@ def _is_of_condition(why: str) -> bool:
 
 
 def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:
-    """Why the node will not run such a pod until somebody changes its labels, its taints or the
+    """Returns why the node will not run such a pod until somebody changes its labels, its taints or the
     pod; empty: it may, perhaps after it is ready or uncordoned or its agent has reported."""
     taint, model = untolerated_taint(spec, node), gpu_model.mismatch(spec, node)
     found = [

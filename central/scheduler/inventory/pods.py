@@ -139,7 +139,7 @@ class Pod:
 
     @property
     def bind_error(self) -> str:
-        """Why the API server refused its binding for good; empty if it did not."""
+        """Returns why the API server refused its binding for good; empty if it did not."""
         return self.life.why
 
     @property

@@ -1,4 +1,4 @@
-"""Why a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
+"""Returns why a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
 fits there, what is short or reserved for others, which nodes are refused, and whether it can ever start.
 
 docs/reference/pending-reasons.md lists every clause. Pure, and off the hot path: it runs once per refused gang.
@@ -89,7 +89,7 @@ def reason(
 
 
 def cause(snapshot: Snapshot, request: PlacementRequest, refused: DoesNotFit) -> str:
-    """Why the request does not fit, of pending_causes.CAUSES."""
+    """Returns why the request does not fit, of pending_causes.CAUSES."""
     if refused.cause:
         return refused.cause
     if all(_is_confined(snapshot, part) for part in request.subgroups or (request,)):
@@ -100,13 +100,13 @@ def cause(snapshot: Snapshot, request: PlacementRequest, refused: DoesNotFit) ->
 
 
 def _is_confined(snapshot: Snapshot, part: PlacementRequest | SubgroupRequest) -> bool:
-    """Whether the pods must join running members on a node, or running members that are in no single domain."""
+    """Returns whether the pods must join running members on a node, or running members that are in no single domain."""
     rest = place_of_rest(snapshot, part.required, part.existing_rows)
     return rest is not None and (not len(rest.rows) or part.required in island_masks.ON_NODE)
 
 
 def _fits_nowhere(snapshot: Snapshot, groups: PodCounts) -> str:
-    """Why one of the pod classes can never start, on any node."""
+    """Returns why one of the pod classes can never start, on any node."""
     for (spec, count), kind in zip(groups, pod_kinds.kinds(groups), strict=True):
         view = snapshot.view(spec)
         which = f"{count} {kind}" if len(groups) > 1 else ""
@@ -212,7 +212,7 @@ def _best_candidate(
     existing_gpus: int,
     count: int,
 ) -> tuple[int, str, Ints]:
-    """How many pods fit in the best candidate, the clause that names it ({fits} stands for the numbers),
+    """Returns how many pods fit in the best candidate, the clause that names it ({fits} stands for the numbers),
     and its rows. A domain that takes all of them when empty is better than one that does not."""
     capacity, empty = view.by_row, never_fits.when_empty(view)
     if required in island_masks.PARTS:
@@ -360,7 +360,7 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
 
 
 def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
-    """How many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved for
+    """Returns how many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved for
     other gangs."""
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
@@ -385,7 +385,7 @@ def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
 
 
 def names_holders(reason: str, holders: str) -> bool:
-    """Whether the reason says already that these gangs, as wording.some() lists them, hold free GPUs."""
+    """Returns whether the reason says already that these gangs, as wording.some() lists them, hold free GPUs."""
     said = f"{_RESERVED_FOR}{holders}"
     return any(f"{said}{end}" in reason for end in (";", ")"))
 
@@ -412,7 +412,7 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
 def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
-    """How many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are too small for
+    """Returns how many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are too small for
     a pod even if empty are left out. Then how many are not known well enough for the level."""
     whys = _refusals(snapshot, view, required if among is None else "")
     empty = never_fits.when_empty(view)
@@ -443,7 +443,7 @@ def _not_considered(
 
 
 def _refusals(snapshot: Snapshot, view: PodClassCapacity, required: str) -> dict[int, list[str]]:
-    """By row, why the filters and the rules between pods refuse the node, and whether it is in no domain of the level."""
+    """Returns by row why the filters and the rules between pods refuse the node, and whether it is in no domain of the level."""
     now, domains = snapshot.filter_results.now, snapshot.columns.domains
     found = {row: node_filters.refusals(view.spec, node, now) for row, node in view.refused_nodes()}
     if view.interpod is not None:

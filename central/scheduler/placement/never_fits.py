@@ -1,4 +1,4 @@
-"""Whether pods can never start on the present nodes, whatever ends there, and why.
+"""Returns whether pods can never start on the present nodes, whatever ends there, and why.
 
 Every bound is an upper one: nodes are counted as ready, uncordoned, empty, and with all their GPUs healthy. Nodes
 that the pods may not use by label, taint or GPU model are left out. So what this says is certain until somebody
@@ -36,7 +36,7 @@ def in_one(level: str) -> str:
 
 
 def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "") -> str:
-    """Why no node can ever run one of the pods. which: names them where the gang has others too."""
+    """Returns why no node can ever run one of the pods. which: names them where the gang has others too."""
     such, one = (f"the {which}", f"one of the {which}") if which else ("such a pod", "one pod")
     lasting = view.lasting()
     rows, refusals = lasting.rows, lasting.refusals
@@ -83,7 +83,7 @@ def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]
 
 
 def is_offered(snapshot: Snapshot, resource: str) -> bool:
-    """Whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column each."""
+    """Returns whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column each."""
     columns = snapshot.columns
     if (column := columns.column.get(resource)) is not None:
         has_some = bool(columns.allocatable[:, column].any())
@@ -92,7 +92,7 @@ def is_offered(snapshot: Snapshot, resource: str) -> bool:
 
 
 def too_many(snapshot: Snapshot, view: PodClassCapacity, required: str, count: int) -> str:
-    """Why that many pods of one class fit in no domain of the required level, even an empty one."""
+    """Returns why that many pods of one class fit in no domain of the required level, even an empty one."""
     found = when_empty(view)
     if found is None:
         return ""
@@ -132,7 +132,7 @@ def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:
 
 
 def too_many_gpus(snapshot: Snapshot, groups: Groups) -> str:
-    """Why pods of several classes, which fit alone, cannot all fit: their GPUs together."""
+    """Returns why pods of several classes, which fit alone, cannot all fit: their GPUs together."""
     usable = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     needed = 0
     for spec, count in groups:
@@ -172,7 +172,7 @@ def with_gpus(snapshot: Snapshot, rows: Ints) -> Ints:
 
 
 def _largest_part(snapshot: Snapshot, row: int, level: str) -> int:
-    """How many GPUs the row's largest part has; all that there can be where that is unknown."""
+    """Returns how many GPUs the row's largest part has; all that there can be where that is unknown."""
     shape = snapshot.columns.gpus.shape[row]
     if shape is None or island_masks.unknown(shape, level):
         return limits.GPUS
@@ -182,7 +182,7 @@ def _largest_part(snapshot: Snapshot, row: int, level: str) -> int:
 def _no_part_for_one(
     snapshot: Snapshot, view: PodClassCapacity, level: str, rows: Ints, refusals: Counter[str]
 ) -> str:
-    """Why no part of a node can ever run one of the pods. Islands change by themselves, when a fabric comes up."""
+    """Returns why no part of a node can ever run one of the pods. Islands change by themselves, when a fabric comes up."""
     if level not in island_masks.OPT_IN:
         return ""
     rows = with_gpus(snapshot, rows)

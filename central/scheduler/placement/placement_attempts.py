@@ -77,7 +77,7 @@ def least(requests: Sequence[PlacementRequest]) -> tuple[int, int]:
 
 
 def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:
-    """Whether the pending pods of all these gangs ask for more than is free, by sums over the cluster. True if
+    """Returns whether the pending pods of all these gangs ask for more than is free, by sums over the cluster. True if
     there are too many gangs to add up."""
     if len(gangs) > GANGS_ADDED_UP:
         return True

@@ -134,7 +134,7 @@ def _is_one_share(request: PlacementRequest) -> bool:
 
 
 def _not_inside_node(spec: PodSpec) -> str:
-    """Why the pod cannot be kept to a part of a node; empty: it can."""
+    """Returns why the pod cannot be kept to a part of a node; empty: it can."""
     return NO_PART if any(is_slice(name) for name, _ in spec.requests) else ""
 
 

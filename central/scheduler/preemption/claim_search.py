@@ -76,7 +76,7 @@ class ClaimSearch:
 
     @property
     def suspends(self) -> bool:
-        """Whether the plan that was found suspends gangs that share time."""
+        """Returns whether the plan that was found suspends gangs that share time."""
         return bool(self._suspended)
 
     def instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:

@@ -105,13 +105,13 @@ class LeastHarmProblem:
         return tuple(ask * most for ask in self.request)
 
     def capacity(self, row: int, free: Sequence[int]) -> int:
-        """How many pods fit on the row; of quota, whether it suffices."""
+        """Returns how many pods fit on the row; of quota, whether it suffices."""
         if row == QUOTA:
             return int(all(map(int.__ge__, free, self.lacking)))
         return max(0, min(have // ask for have, ask in zip(free, self.request, strict=True)))
 
     def within_allowances(self, chosen: Iterable[EvictionUnit]) -> bool:
-        """Whether the evictions of the chosen units overspend no allowance."""
+        """Returns whether the evictions of the chosen units overspend no allowance."""
         used: Counter[Allowance] = Counter()
         for unit in chosen:
             if unit.uses:
@@ -119,7 +119,7 @@ class LeastHarmProblem:
         return all(count <= self.allowed[budget] for budget, count in used.items())
 
     def is_solved_by(self, chosen: Iterable[EvictionUnit]) -> bool:
-        """Whether the pods fit without the chosen units, and quota suffices."""
+        """Returns whether the pods fit without the chosen units, and quota suffices."""
         freed: dict[int, Vector] = {}
         for unit in chosen:
             for row, amounts in unit.frees.items():
@@ -133,7 +133,7 @@ class LeastHarmProblem:
 
 
 def _frees_any(unit: EvictionUnit, scarce: Mapping[int, Sequence[bool]]) -> bool:
-    """Whether the unit frees something scarce. Asked of every unit, so without a generator."""
+    """Returns whether the unit frees something scarce. Asked of every unit, so without a generator."""
     for row, amounts in unit.frees.items():
         for amount, is_scarce in zip(amounts, scarce[row], strict=True):
             if is_scarce and amount > 0:
@@ -245,7 +245,7 @@ class _PickedUnits:
         return self.within_allowances([unit])
 
     def within_allowances(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether the allowances last for these units too."""
+        """Returns whether the allowances last for these units too."""
         if not any(unit.uses for unit in units):
             return True
         whole = {unit.gang for unit in units if unit.whole}
@@ -253,7 +253,7 @@ class _PickedUnits:
         return self.problem.within_allowances([*kept, *units])
 
     def can_take(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether all these units can still be added together."""
+        """Returns whether all these units can still be added together."""
         singles = Counter(unit.gang for unit in units if not unit.whole)
         return (
             all(map(self.available, units))
@@ -476,7 +476,7 @@ def drop_unneeded(problem: LeastHarmProblem, chosen: Sequence[EvictionUnit]) -> 
 
 
 def _added(problem: LeastHarmProblem, row: int, free: Vector) -> int:
-    """How many more pods fit on the row."""
+    """Returns how many more pods fit on the row."""
     return (
         problem.capacity(row, free) - problem.capacity(row, problem.free[row])
         if row != QUOTA

@@ -27,7 +27,7 @@ MayEvict = Callable[[Gang, Gang], bool]
 
 
 def outranks(across: str, claimant: Gang, victim: Gang) -> bool:
-    """Whether the claimant may evict the victim by its priority."""
+    """Returns whether the claimant may evict the victim by its priority."""
     if victim.priority >= claimant.priority:
         return False
     if across == ACROSS_NONE and victim.namespace != claimant.namespace:
@@ -87,7 +87,7 @@ class PreemptionRequest:
     extra_check: Callable[[Draft, Sequence[Pod]], bool] | None = None
 
     def marks_hold(self, victim: Gang) -> bool:
-        """Whether what its pods and disruption budgets say protects the victim."""
+        """Returns whether what its pods and disruption budgets say protects the victim."""
         return not self.beyond_marks or victim.queue == self.gang.queue
 
     def spares_minimum(self, victim: Gang) -> bool:

@@ -14,7 +14,7 @@ from central.scheduler.state.gangs import Gang
 def wait_until(
     context: PreemptionContext, gang: Gang, request: PlacementRequest, plan: PreemptionPlan
 ) -> tuple[float, str]:
-    """When the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims hold capacity in
+    """Returns when the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims hold capacity in
     the unit of harm.gpus(): GPUs, or cores and memory for pods without any."""
     if not context.large_claim:
         return 0.0, ""

@@ -243,7 +243,7 @@ class RunHistories:
         return zip(self.at(rows), turns.tolist(), strict=True)
 
     def turns_before(self, history: RunHistory) -> int:
-        """How many gangs of its queue wait and have their turn before its own."""
+        """Returns how many gangs of its queue wait and have their turn before its own."""
         if self._places is None:
             self._places = self._find_places()
         row, waiting = history.row, self.waiting()

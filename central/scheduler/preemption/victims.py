@@ -104,7 +104,7 @@ class VictimSearch:
         return [pod for pod in pods if self._usable[row_of[pod.node]]]
 
     def may_free_quota(self) -> bool:
-        """Whether there are candidates, and all of them together free what quota lacks."""
+        """Returns whether there are candidates, and all of them together free what quota lacks."""
         return self._candidates > 0 and (
             not self.units.lacking or self.units.free_quota(self.units.for_quota)
         )
@@ -140,7 +140,7 @@ class VictimSearch:
         return min(plans, key=itemgetter(0))[1] if plans else None
 
     def _mixes_whole_and_shared(self) -> bool:
-        """Whether whole GPUs are requested and candidates have shares, or the other way round. A
+        """Returns whether whole GPUs are requested and candidates have shares, or the other way round. A
         victim's amounts do not say that a GPU is whole once its last share is gone, nor that a
         whole GPU has shares."""
         views = [self._snapshot.view(spec) for spec, _ in self._request.groups]
@@ -350,7 +350,7 @@ class VictimSearch:
                 yield least_harm.total_harm(kept), plan
 
     def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
-        """Whether quota suffices and a trial placement succeeds. A long attempt that goes on repeats none."""
+        """Returns whether quota suffices and a trial placement succeeds. A long attempt that goes on repeats none."""
         if not self.units.free_quota(units):
             return False
         victims, progress = self.units.pods_of(units), self._snapshot.meter.progress

@@ -45,6 +45,6 @@ class VictimsLeft:
 
 
 def _went_whole(gang: Gang, losses: Sequence[Loss]) -> bool:
-    """Whether more of it was chosen than the surplus that it has."""
+    """Returns whether more of it was chosen than the surplus that it has."""
     surplus = surplus_members.surplus_count(gang, gang.counts.placed)
     return any(loss.gang is gang and 0 < surplus < loss.pods for loss in losses)

@@ -33,7 +33,7 @@ class LeavingPod(NamedTuple):
     amounts: Sums  # its requests
 
     def is_present(self) -> bool:
-        """Whether it terminates and still counts for its queue."""
+        """Returns whether it terminates and still counts for its queue."""
         gang, pod = self.gang, self.pod
         charged = gang.account is not None and gang.members.get(pod.seen.uid) is pod
         return charged and bool(pod.node) and pod.alive and pod.leaving
@@ -101,7 +101,7 @@ class ClaimsInFlight:
 
     @property
     def none(self) -> bool:
-        """Whether there is nothing to count."""
+        """Returns whether there is nothing to count."""
         return not self.by_gang and not self._leaving
 
     def leaving(self, by_name: Mapping[str, Queue]) -> InFlight:

@@ -271,7 +271,7 @@ class Queues:
             self.record_usage(queue)
 
     def is_declared(self, name: str) -> bool:
-        """Whether there is such a queue. Else its name is the text of somebody whose gang names it."""
+        """Returns whether there is such a queue. Else its name is the text of somebody whose gang names it."""
         return name in self._seen or name in (ROOT, DEFAULT)
 
     def _add_missing(self, name: str) -> Queue:
@@ -349,12 +349,12 @@ class Queues:
             self._changed()
 
     def is_shared(self, resource: str) -> bool:
-        """Whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
+        """Returns whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
         deserves shares or slices, or has them guaranteed, by name."""
         return not self.currency.units(resource) or resource in self.terms.entitled
 
     def is_claimed(self, resource: str) -> bool:
-        """Whether queues take the resource from each other: GPUs, what a queue has a quota for, and what --share-by-weight
+        """Returns whether queues take the resource from each other: GPUs, what a queue has a quota for, and what --share-by-weight
         names."""
         names = (ALL_RESOURCES, resource)
         named = resource in self.terms.limited or not self._by_weight.isdisjoint(names)

@@ -41,7 +41,7 @@ class MovedPods(NamedTuple):
     until: float
 
     def awaited(self, state: ClusterState, now: float) -> bool:
-        """Whether it is not too late, and all of them have gone or are going."""
+        """Returns whether it is not too late, and all of them have gone or are going."""
         pods = state.pods
         return now < self.until and all(
             uid not in pods or pods[uid].leaving or not pods[uid].alive for uid in self.uids
@@ -119,7 +119,7 @@ class Reservation:
 
     @property
     def is_counted(self) -> bool:
-        """Whether amounts say all that its pods take, and any GPUs of the place will do."""
+        """Returns whether amounts say all that its pods take, and any GPUs of the place will do."""
         return not self.place.has_masks and is_counted(self.request)
 
     @property
@@ -197,7 +197,7 @@ class Reservation:
             standing.latest_start = self.start
 
     def lets_in(self, run_time_s: float, now: float) -> bool:
-        """Whether a gang that starts now and runs that long is certain to end before the reserved start."""
+        """Returns whether a gang that starts now and runs that long is certain to end before the reserved start."""
         if self.by_eviction or self.start == inf:
             return False
         if not self.strict:
@@ -208,7 +208,7 @@ class Reservation:
         return now + run_time_s <= min(self.start, standing.latest_start)
 
     def better_than(self, other: "Reservation", snapshot: Snapshot, strict_since: float) -> bool:
-        """Whether the gang is expected to start earlier here. In place of a strict reservation only pods that
+        """Returns whether the gang is expected to start earlier here. In place of a strict reservation only pods that
         were there when it became strict are waited for: else its bound would not hold."""
         if other.strict and self.place.newest > strict_since:
             return False
@@ -277,7 +277,7 @@ class Reservation:
 
 
 def is_counted(request: PlacementRequest) -> bool:
-    """Whether the amounts of its pods, and the devices of their claims, say all that they take: no parts of devices, no
+    """Returns whether the amounts of its pods, and the devices of their claims, say all that they take: no parts of devices, no
     rules or volumes."""
     return not request.by_islands and not any(
         spec.share_containers or spec.has_nics or spec.rules or spec.matched or spec.volumes

@@ -1,4 +1,4 @@
-"""How many more pods of one class fit, by row and by domain. Recounts only rows that changed.
+"""Returns how many more pods of one class fit, by row and by domain. Recounts only rows that changed.
 
 Design: docs/design/pending-gangs.md
 """
@@ -107,7 +107,7 @@ class PodClassCapacity:
         return self
 
     def rows_to_count(self) -> int:
-        """How many rows the next refresh recounts, about."""
+        """Returns how many rows the next refresh recounts, about."""
         _, dirty = self._columns.dirty.since(self._mark)
         every = (
             dirty is None or len(dirty) > DIRTY_MOST or self._relabelled != self._columns.relabelled

@@ -90,7 +90,7 @@ class ClusterState:
         return [pod for pod in leaving if pod.charged_spec is not None]
 
     def some_pod_leaves(self) -> bool:
-        """Whether a pod with a node is terminating, of this scheduler or of another one."""
+        """Returns whether a pod with a node is terminating, of this scheduler or of another one."""
         others = any(pod.node and pod.leaving for pod in self._others_leaving.values())
         return others or self.pending.some_member_leaves()
 
@@ -128,7 +128,7 @@ class ClusterState:
         return self.gangs.get(key) if key is not None else None
 
     def why_set_aside(self, gang: Gang) -> str:
-        """Why the gang or its PodGroup is set aside; empty: it is not."""
+        """Returns why the gang or its PodGroup is set aside; empty: it is not."""
         quarantine = self._quarantine
         if not quarantine.set_asides:
             return ""

@@ -45,7 +45,7 @@ class GangCounts:
 
     @property
     def tasks(self) -> Counter[str]:
-        """How many pods of each task wait or are placed. Only gangs whose roles come one after the other ask."""
+        """Returns how many pods of each task wait or are placed. Only gangs whose roles come one after the other ask."""
         if self._tasks is None:
             self._tasks = Counter(pod.seen.task for pod in (*self.waiting, *self.placed))
         return self._tasks

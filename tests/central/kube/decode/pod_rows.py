@@ -4,7 +4,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from central.model.device_claims import PodDeviceClaim
+from central.model.device_claims import EXTENDED, PodDeviceClaim
 from central.model.facts import PodSeen, PodSpec, Toleration
 from central.model.jobspec import JobMember
 from central.model.json_types import Json
@@ -333,6 +333,7 @@ AMOUNTS: list[Row] = [
     ("spec/resourceClaims", [{"name": "c", "resourceClaimName": "mine"}], {"device_claims": (PodDeviceClaim("c", "mine"),)}),
     ("spec/resourceClaims", [{"name": "c", "resourceClaimTemplateName": "t"}], {"device_claims": (PodDeviceClaim("c", "", "t"),)}),
     ("status/resourceClaimStatuses", [{"name": "c", "resourceClaimName": "w-3-c"}], {}),  # the pod names no claim
+    ("status/extendedResourceClaimStatus", {"resourceClaimName": "x"}, {"device_claims": (PodDeviceClaim(EXTENDED, "x"),)}),
     ("spec/hostNetwork", True, {}),
     ("status/nominatedNodeName", "n1", {}),  # told, which is not compared
     ("spec/volumes", [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}], {"claims": ("c",)}),

@@ -31,6 +31,14 @@ def _full_pod() -> Json:
     }
     raw["spec"]["tolerations"] = [{"key": "k", "operator": "Equal", "value": "v"}]
     raw["spec"]["containers"][0]["restartPolicy"] = "Never"
+    starts = {"command": ["run"], "args": ["-x"], "envFrom": [{"configMapRef": {"name": "c"}}]}
+    for part in ("containers", "initContainers"):
+        raw["spec"][part][0] |= starts
+    raw["spec"]["volumes"] = [
+        *(raw["spec"].get("volumes") or ()),
+        {"name": "c", "configMap": {"name": "c"}},
+        {"name": "s", "secret": {"secretName": "s"}},
+    ]
     status = raw["status"]["containerStatuses"][0]
     raw["status"] |= {"initContainerStatuses": [deepcopy(status)], "resize": "Infeasible"}
     return raw
@@ -71,7 +79,10 @@ def _plain_pod(annotations: Json | None = None, labels: Json | None = None, **sp
 
 def _native_pod() -> Json:
     raw = _plain_pod(schedulingGroup={"podGroupName": "g"}, resourceClaims=[])
-    raw["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "c"}
+    raw["status"] |= {
+        "extendedResourceClaimStatus": {"resourceClaimName": "c"},
+        "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}],
+    }
     return raw
 
 
