@@ -29,9 +29,10 @@ class ExtendedResources:
     def put_node(self, node: NodeSeen | None, before: NodeSeen | None) -> None:
         now, then = _offered(node), _offered(before)
         for resource in now ^ then:
-            had = self._offers[resource]
-            self._offers[resource] += 1 if resource in now else -1
-            if resource in self._class_of and 0 in (had, self._offers[resource]):
+            had = self._offers.pop(resource, 0)
+            if has := had + (1 if resource in now else -1):
+                self._offers[resource] = has
+            if resource in self._class_of and 0 in (had, has):
                 self._changed = True
 
     def set_classes(self, classes: Mapping[str, DeviceClassSeen]) -> None:

@@ -134,7 +134,8 @@ def _stops_behind(line: str) -> str:
 
 
 def _replace_the_stopped(story: Story) -> None:
-    """When the others have gone on behind step 60."""
+    """When the others have gone on behind step 60. Each state has the whole time for itself: starts take most of it."""
+    story.training.reaches(59, 3)
     story.training.reaches(60, 2)
     running = story.team.running
     (stopped,) = (each for each in range(3) if _stands_still(running[f"m{each}"].pid))
