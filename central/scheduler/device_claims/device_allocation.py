@@ -93,7 +93,7 @@ class DeviceAllocation:
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
         self._known_counts: dict[object, int] = {}
-        self._worth = DeviceWorth(self.pools, self.demand, self._in_use)
+        self._worth = DeviceWorth(self.pools, self.demand, self._held)
 
     # --- what is there --------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class DeviceAllocation:
         for device in self.pools.devices.values():
             device.signatures.clear()
         self._known_counts.clear()
-        self._worth = DeviceWorth(self.pools, self.demand, self._in_use)
+        self._worth = DeviceWorth(self.pools, self.demand, self._held)
         self._reset()
 
     def _reset(self) -> None:
@@ -311,10 +311,6 @@ class DeviceAllocation:
         if found is None:
             found = self._demands[spec] = Demand(spec, self.classes, self.selectors)
         return found
-
-    def _in_use(self, device: DeviceId) -> bool:
-        """Returns whether a claim has the device, or a draft."""
-        return self._held[device] > (device in self._withheld)
 
     def free_worth(self, units: Mapping[str, int], without: Iterable[str]) -> int:
         """Returns the worth of the free devices, but those of some nodes, by what one of each DeviceClass is worth."""

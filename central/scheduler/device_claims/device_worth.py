@@ -1,6 +1,6 @@
 """The worth of the free devices of claims, which queues share out beside the GPUs of device plugins."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
 from central.scheduler.device_claims.device_fitting import Demand
@@ -8,7 +8,7 @@ from central.scheduler.device_claims.device_pools import DevicePools, PooledDevi
 
 
 class DeviceWorth:
-    """A device is worth what the most valuable class that selects it says.
+    """A device is worth what the most valuable class that selects it says, and nothing while it is tainted.
 
     outdated: nodes whose devices changed, or became free or in use"""
 
@@ -16,7 +16,7 @@ class DeviceWorth:
         self,
         pools: DevicePools,
         demand: Callable[[DeviceClaimSpec], Demand],
-        in_use: Callable[[DeviceId], bool],
+        in_use: Container[DeviceId],
     ) -> None:
         self.outdated: set[str] = {*pools.by_node}
         self._pools, self._demand, self._in_use = pools, demand, in_use
@@ -41,7 +41,7 @@ class DeviceWorth:
         return self._demand(DeviceClaimSpec(((DeviceRequest("", name, 1),),)))
 
     def _worth(self, device: PooledDevice, demands: Iterable[tuple[Demand, int]]) -> int:
-        if device.device.unsupported or self._in_use(device.id):
+        if device.device.unsupported or device.id in self._in_use:
             return 0
         seen = ((demand.signature(device), worth) for demand, worth in demands)
-        return max((worth for found, worth in seen if found.usable or found.tainted), default=0)
+        return max((worth for found, worth in seen if found.usable), default=0)

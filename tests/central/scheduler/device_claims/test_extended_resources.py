@@ -9,6 +9,7 @@ from central.model.device_claims import (
     ClaimAllocation,
     DeviceClaimGone,
     DeviceClaimSeen,
+    DeviceId,
     PodDeviceClaim,
 )
 from central.model.facts import BindFailed, DeviceClassSeen, Fact, NodeGone, PodGone, PodSeen
@@ -104,6 +105,33 @@ def test_a_device_plugin_goes_before_the_class() -> None:
     later = cluster.step(NodeGone("old"))
     assert [bind.node for bind in later.values()] == ["n"]
     assert len(taken(later)) == 1
+
+
+def test_a_device_plugin_that_comes_serves_the_pods_that_wait() -> None:
+    cluster = Cluster(*pods(2), n=1)
+    assert taken(cluster.bound) == [f"{DRIVER}/n/gpu-0"]
+    later = cluster.step(factories.node("new", gpus=2))
+    assert [(bind.node, bind.device_claims) for bind in later.values()] == [("new", ())]
+    assert cluster.scheduler.state.pods["uid-p0"].spec.request(GPU) == 0, "its claim is being made"
+    for fact in cluster.api_server(cluster.bound["p0"]):
+        cluster.step(fact)
+    assert cluster.scheduler.state.pods["uid-p0"].spec.request(GPU) == 0
+
+
+def test_a_request_for_none_is_no_claim() -> None:
+    none = factories.pod("p0", 0)
+    requests = tuple(sorted((*none.spec.requests, (GPU, 0))))
+    cluster = Cluster(replace(none, spec=replace(none.spec, requests=requests)), n=1)
+    assert cluster.bound["p0"].device_claims == ()
+
+
+def test_a_claim_with_other_devices_leaves_the_plan() -> None:
+    cluster = Cluster(*pods(1, 2), n=4)
+    (made, *_) = cluster.api_server(cluster.bound["p0"])
+    assert isinstance(made, DeviceClaimSeen)
+    others = tuple(DeviceId(DRIVER, "n", f"gpu-{i}") for i in (2, 3))
+    cluster.cycle(replace(made, allocated=others))
+    assert not cluster.step(*pods(1, 1, name="late")), "all four devices are in use"
 
 
 def test_a_pod_waits_for_a_class() -> None:

@@ -1,5 +1,6 @@
 """Devices of claims in queues: counted like GPUs, once for each claim."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import policy_decoder
 from central.model.decisions import Bind, Decision, Evict
-from central.model.device_claims import DeviceClaimGone
+from central.model.device_claims import DeviceClaimGone, DeviceId
 from central.model.facts import DeviceClassSeen, Fact, PodGone, PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
@@ -174,6 +175,27 @@ def test_devices_of_a_node_that_is_cordoned_are_not_shared_out() -> None:
     assert cluster.total() == 4
     cluster.step(DeviceClassSeen(DRIVER, None))
     assert cluster.total() == 0
+
+
+def test_tainted_and_unsupported_devices_are_not_shared_out() -> None:
+    cluster = Cluster(queue("a"))
+    there = [devices.device("good"), devices.device("bad", "xid")]
+    there.append(replace(devices.device("part"), unsupported="spec.devices.consumesCounters"))
+    cluster.step(devices.slice_of("n", *there))
+    assert cluster.total() == 1
+
+
+def test_a_pod_is_moved_for_a_claim_of_two_devices() -> None:
+    """Each node has one free device of two."""
+    facts: list[Fact] = [factories.node("m", gpus=0), gpus("m", 2), gpus("n", 2)]
+    for node in "mn":
+        given = (DeviceId(DRIVER, node, "gpu-0"),)
+        facts.append(claim(node, allocated=given, reserved=(f"uid-{node}",)))
+        facts.append(pod(node, node, movable=True, node=node, phase="Running", started=1.0))
+    cluster = Cluster(*facts)
+    cluster.now += 10_000
+    decisions = cluster.cycle(claim("x", spec(devices.request(count=2))), pod("x", "x"))
+    assert sum(isinstance(each, Evict) for each in decisions) == 1
 
 
 def test_urgent_pods_evict_for_claims_in_one_cycle() -> None:
