@@ -51,8 +51,9 @@ def binds(
     seen = [pod.seen for pod in ordered]
     unbound = state.podclasses.storage.unbound
     claims = [unbound(pod) if pod.claims else () for pod in seen]
-    allocations = state.podclasses.device_claims.allocations
-    device_claims = [allocations(pod) for pod in seen]
+    asked = state.podclasses.device_claims
+    some = asked.used or asked.served
+    device_claims = [asked.allocations(pod) if some else () for pod in seen]
     columns = (
         map(_uid, seen),
         map(_namespace, seen),

@@ -19,12 +19,8 @@ from protos.names import BY_CLASS
 class ExtendedResources:
     def __init__(self) -> None:
         self._changed = False
-        self._class_of: dict[str, str] = {}  # by resource
+        self.class_of: dict[str, str] = {}  # by resource
         self._offers: Counter[str] = Counter()  # nodes with the resource, by its name
-
-    def __bool__(self) -> bool:
-        """Returns whether any class serves one."""
-        return bool(self._class_of)
 
     def put_node(self, node: NodeSeen | None, before: NodeSeen | None) -> None:
         now, then = _offered(node), _offered(before)
@@ -32,7 +28,7 @@ class ExtendedResources:
             had = self._offers.pop(resource, 0)
             if has := had + (1 if resource in now else -1):
                 self._offers[resource] = has
-            if resource in self._class_of and 0 in (had, has):
+            if resource in self.class_of and 0 in (had, has):
                 self._changed = True
 
     def set_classes(self, classes: Mapping[str, DeviceClassSeen]) -> None:
@@ -43,8 +39,9 @@ class ExtendedResources:
                 newest = classes.get(found.get(each.resource, ""))
                 if newest is None or each.created > newest.created:
                     found[each.resource] = each.name
-        self._changed |= found != self._class_of
-        self._class_of = found
+        self._changed |= found != self.class_of
+        self.class_of.clear()
+        self.class_of.update(found)
 
     def take_changed(self) -> bool:
         """Returns whether pods get a resource in another way since the last call."""
@@ -53,7 +50,7 @@ class ExtendedResources:
 
     def served(self, spec: PodSpec) -> Amounts:
         """Returns the requests that a class serves."""
-        return tuple(each for each in spec.requests if each[0] in self._class_of and each[1])
+        return tuple(each for each in spec.requests if each[0] in self.class_of and each[1])
 
     def by_claim(self, spec: PodSpec) -> Amounts:
         """Returns those of them that no node offers by a device plugin."""
@@ -62,7 +59,7 @@ class ExtendedResources:
     def claim(self, amounts: Amounts) -> DeviceClaimSpec:
         """Returns a claim for these resources, with their names as names of its requests."""
         return DeviceClaimSpec(
-            tuple((DeviceRequest(name, self._class_of[name], most),) for name, most in amounts)
+            tuple((DeviceRequest(name, self.class_of[name], most),) for name, most in amounts)
         )
 
 

@@ -50,9 +50,9 @@ class DeviceClaims:
         self._placed: set[str] = (
             set()
         )  # uids of pods with a node that the API server does not show yet
-        self._used: dict[
-            str, frozenset[ClaimKey]
-        ] = {}  # claims of pods that have not ended, by uid
+        # Claims of pods that have not ended, by uid. Where it and `served` are empty, only pods with claims are asked about.
+        self.used: dict[str, frozenset[ClaimKey]] = {}
+        self.served = allocation.extended.class_of
         self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # ... of those with nodes
 
     def apply(self, fact: DeviceFact) -> list[str]:
@@ -97,16 +97,10 @@ class DeviceClaims:
 
     # --- claims for extended resources ------------------------------------------------
 
-    def concern(self, seen: PodSeen | None) -> bool:
-        """Returns whether the pod has claims, or may have had some."""
-        return seen is not None and (
-            bool(seen.device_claims) or bool(self.allocation.extended) or seen.uid in self._used
-        )
-
     def by_claim(self, seen: PodSeen) -> Amounts:
         """Returns the requests of the pod that a claim of its own serves, which Lockstep makes or has made."""
         extended = self.allocation.extended
-        if not extended:
+        if not self.served:
             return ()
         if self._has_made(seen) or _own_key(seen.namespace, seen.uid) in self.plans:
             return extended.served(seen.spec)
@@ -169,10 +163,10 @@ class DeviceClaims:
         if pod is None:
             return []
         self._make_own(pod, gone=seen is None)
-        had = self._used.pop(pod.uid, frozenset())
+        had = self.used.pop(pod.uid, frozenset())
         has = frozenset() if seen is None or seen.phase in ENDED else frozenset(self._keys(seen))
         if has:
-            self._used[pod.uid] = has
+            self.used[pod.uid] = has
         if seen is None or seen.node:
             self._placed.discard(pod.uid)
         changed: set[str] = set()
@@ -310,7 +304,7 @@ class DeviceClaims:
         for spec, devices in own:
             left.setdefault(spec, []).append(devices)
         self._placed.add(seen.uid)
-        changed = self._set_on_node(seen.uid, self._used.get(seen.uid, frozenset()))
+        changed = self._set_on_node(seen.uid, self.used.get(seen.uid, frozenset()))
         for key in self._keys(seen):
             claim = self._claims.get(key)
             if claim is None or claim.allocated is not None:
@@ -350,7 +344,7 @@ class DeviceClaims:
     def allocations(self, seen: PodSeen) -> tuple[ClaimAllocation, ...]:
         """Returns what must be written to the pod's claims before it is bound."""
         found: list[ClaimAllocation] = []
-        for key in self._keys(seen) if self.concern(seen) else ():
+        for key in self._keys(seen):
             claim, plan = self._claims.get(key), self.plans.get(key)
             if claim is None or seen.uid in claim.reserved:
                 continue

@@ -136,7 +136,8 @@ class PodClasses:
         if (seen.claims if seen else ()) != (before.claims if before else ()):
             mates += self.storage.remove_pod(before) if before is not None else ()
             mates += self.storage.add_pod(seen) if seen is not None else ()
-        if self.device_claims.concern(seen or before):
+        pod, claims = seen or before, self.device_claims
+        if claims.used or claims.served or (pod is not None and pod.device_claims):
             mates += self.device_claims.update_pod(seen, before)
         if seen is None or before is None or seen.labels != before.labels:
             self._index_labels(seen, before)
@@ -154,7 +155,8 @@ class PodClasses:
     def class_of(self, seen: PodSeen) -> PodSpec:
         """The class of the pod: one object for all pods of the class."""
         spec = self._with_volumes(seen) if seen.claims else seen.spec
-        if self.device_claims.concern(seen):
+        claims = self.device_claims
+        if seen.device_claims or claims.used or claims.served:
             spec = self._with_devices(seen, spec)
         if self._refused and not self.tracks(seen):
             spec = replace(spec, rules=None, unsupported=spec.unsupported or _too_many(seen))

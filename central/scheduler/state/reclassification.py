@@ -162,8 +162,9 @@ def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
 
 def on_unassigned(state: ClusterState, pod: Pod) -> None:
     """The pod has no node any more: the volumes and devices planned for its claims are available again."""
-    if state.podclasses.device_claims.concern(pod.seen):
-        for uid in (pod.seen.uid, *state.podclasses.device_claims.unplan(pod.seen)):
+    claims = state.podclasses.device_claims
+    if pod.seen.device_claims or claims.used or claims.served:
+        for uid in (pod.seen.uid, *claims.unplan(pod.seen)):
             if uid in state.pods:
                 reclassify(state, state.pods[uid])
     if pod.seen.claims:
