@@ -1,4 +1,4 @@
-"""Returns why a gang waits, in one word, and so whether a new node would help: what pods' conditions, PodGroups, `lockstep explain`,
+"""The cause for which a gang waits, in one word, and so whether a new node would help: what pods' conditions, PodGroups, `lockstep explain`,
 metrics and the console say is read from here.
 
 Design: docs/design/autoscalers.md

@@ -164,7 +164,7 @@ def _answer(
 def _within_turn(
     columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool], asked: Bools
 ) -> int:
-    """For how many of the rows goes_on() holds, up to the first for which it does not. Equal requests have equal needs.
+    """Counts the rows for which goes_on() holds, up to the first for which it does not. Equal requests have equal needs.
     asked: it holds for the others in any case."""
     numbers, unknown = columns.equivalence[rows], asked.copy()
     while len(unknown):

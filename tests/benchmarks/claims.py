@@ -144,17 +144,7 @@ def reclaiming_queues(nodes: int, queues: int) -> Claimed:
     own = 8 * nodes // queues
     made = turns.scheduler(nodes)
     facts: list[Fact] = [*turns.queue_tree(queues, deserved=((GPU, own),))]
-    facts += [
-        factories.pod(
-            f"s-{number}",
-            1,
-            node=f"node-{number // 8:05}",
-            phase="Running",
-            queue=f"q{number % (queues // 2)}",
-            started=float(number % 977),
-        )
-        for number in range(8 * nodes)
-    ]
+    facts += turns.running_everywhere(nodes, queues // 2)
     schedule_once(made, facts, 1000.0)
     claims: list[Fact] = []
     for number in range(10 * (queues - queues // 2)):

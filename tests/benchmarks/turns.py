@@ -265,17 +265,7 @@ def line(
     facts: list[Fact] = (
         [*queue_tree(queues)] if deep else [QueueSeen(f"q{n}") for n in range(queues)]
     )
-    facts += [
-        factories.pod(
-            f"s-{number}",
-            1,
-            node=f"node-{number // 8:05}",
-            phase="Running",
-            queue=f"q{number % queues}",
-            started=float(number % 977),
-        )
-        for number in range(8 * nodes)
-    ]
+    facts += running_everywhere(nodes, queues)
     for number in range(gangs):
         name = f"w{number}"
         facts += [factories.gang(name, 2, queue=f"q{number % queues}", created=float(number))]
@@ -310,6 +300,21 @@ def unlike_line(kinds: int, gangs: int, nodes: int = 250, rounds: int = 10) -> D
         times.append((time.thread_time() - began) * 1e3)
     check_invariants(made)
     return Decided(statistics.median(times[1:]), max(times[1:]))
+
+
+def running_everywhere(nodes: int, queues: int) -> list[Fact]:
+    """One pod on each GPU, of the queues in turn."""
+    return [
+        factories.pod(
+            f"s-{number}",
+            1,
+            node=f"node-{number // 8:05}",
+            phase="Running",
+            queue=f"q{number % queues}",
+            started=float(number % 977),
+        )
+        for number in range(8 * nodes)
+    ]
 
 
 def queue_tree(leaves: int, **terms: Any) -> list[QueueSeen]:

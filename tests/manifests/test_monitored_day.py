@@ -59,28 +59,18 @@ def largest(single: float, whole: float, at_node: float) -> list[tuple[dict[str,
 
 
 NOTHING: list[tuple[dict[str, str], Want]] = []
-QUIET = by(
-    "cause",
-    preemption=0,
-    reclaim=0,
-    defragmentation=0,
-    suspension=0,
-    incomplete=0,
-    gpu_memory=0,
-    no_start=0,
-    time_limit=0,
-)
-PREEMPTED = by(
-    "cause",
-    preemption=about(1),
-    reclaim=0,
-    defragmentation=0,
-    suspension=0,
-    incomplete=0,
-    gpu_memory=0,
-    no_start=0,
-    time_limit=0,
-)
+NO_EVICTIONS: dict[str, Want] = {
+    "preemption": 0,
+    "reclaim": 0,
+    "defragmentation": 0,
+    "suspension": 0,
+    "incomplete": 0,
+    "gpu_memory": 0,
+    "no_start": 0,
+    "time_limit": 0,
+}
+QUIET = by("cause", **NO_EVICTIONS)
+PREEMPTED = by("cause", **(NO_EVICTIONS | {"preemption": about(1)}))
 Table = dict[str, list[list[tuple[dict[str, str], Want]]]]  # of each panel, by its queries
 
 MORNING: Table = {

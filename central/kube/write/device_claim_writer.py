@@ -30,12 +30,10 @@ class DeviceClaimWriter:
         """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done. Raises
         Retry."""
         for planned in bind.device_claims:
-            if (
-                why := self._allocate_made(bind, planned)
-                if planned.served
-                else self._allocate(bind, planned)
-            ):
-                return f"ResourceClaim {planned.claim or extended_claim.name_of(bind)} {why}"
+            name = extended_claim.name_of(bind) if planned.served else planned.claim
+            allocate = self._allocate_made if planned.served else self._allocate
+            if why := allocate(bind, planned):
+                return f"ResourceClaim {name} {why}"
         return ""
 
     def release(self, bind: Bind) -> None:

@@ -195,10 +195,10 @@ class DeviceClaims:
 
     # --- charges -------------------------------------------------------------------
 
-    def charges(self, seen: PodSeen) -> Amounts:
+    def charges(self, seen: PodSeen, served: Sums) -> Amounts:
         """Returns the devices that queues count for the pod, by the resource name of their DeviceClass. A claim that several
-        pods use is counted once."""
-        sums: Sums = dict(self.by_claim(seen))
+        pods use is counted once. served: as by_claim() says"""
+        sums = {**served}
         for key in dict.fromkeys(
             (seen.namespace, e.claim) for e in seen.device_claims if e.name != EXTENDED
         ):
@@ -207,11 +207,8 @@ class DeviceClaims:
                 continue
             plan = self.plans.get(key)
             devices = claim.allocated if plan is None else plan.devices
-            add(
-                sums,
-                _most_by_class(claim.spec, CLAIM_DEVICES if devices is None else len(devices)),
-                1,
-            )
+            every = CLAIM_DEVICES if devices is None else len(devices)
+            add(sums, _most_by_class(claim.spec, every), 1)
         return tuple(sorted(sums.items()))
 
     # --- needs ---------------------------------------------------------------------
@@ -362,8 +359,8 @@ _NONE = DeviceNeeds()
 
 
 def _most_by_class(spec: DeviceClaimSpec, every: int) -> Sums:
-    """Returns the most devices of each class that the claim may get, as Kubernetes' quotas count them. every: the devices of a
-    request for all that match."""
+    """Returns the most devices of each class that the claim may get, as Kubernetes' quotas count them. every: the devices
+    of a request for all that match."""
     found: Sums = {}
     for request in spec.requests:
         most: Sums = {}
@@ -388,7 +385,8 @@ def key_of(claim: str) -> ClaimKey:
 
 
 def _own_key(namespace: str, uid: str) -> ClaimKey:
-    """Returns the key of the claim for a pod's extended resources before the API server has it. No other claim has such a name."""
+    """Returns the key of the claim for a pod's extended resources before the API server has it. No other claim has such a
+    name."""
     return namespace, f"<{uid}>"
 
 

@@ -1,4 +1,4 @@
-"""Returns why a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
+"""The reason for which a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
 fits there, what is short or reserved for others, which nodes are refused, and whether it can ever start.
 
 docs/reference/pending-reasons.md lists every clause. Pure, and off the hot path: it runs once per refused gang.
@@ -412,8 +412,8 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
 def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
-    """Returns how many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are too small for
-    a pod even if empty are left out. Then how many are not known well enough for the level."""
+    """Returns how many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are
+    too small for a pod even if empty are left out. Then how many are not known well enough for the level."""
     whys = _refusals(snapshot, view, required if among is None else "")
     empty = never_fits.when_empty(view)
     inside = set(whys) if among is None else set(among.tolist())
@@ -443,7 +443,8 @@ def _not_considered(
 
 
 def _refusals(snapshot: Snapshot, view: PodClassCapacity, required: str) -> dict[int, list[str]]:
-    """Returns by row why the filters and the rules between pods refuse the node, and whether it is in no domain of the level."""
+    """Returns by row why the filters and the rules between pods refuse the node, and whether it is in no domain of the
+    level."""
     now, domains = snapshot.filter_results.now, snapshot.columns.domains
     found = {row: node_filters.refusals(view.spec, node, now) for row, node in view.refused_nodes()}
     if view.interpod is not None:

@@ -1,4 +1,4 @@
-"""Returns whether pods can never start on the present nodes, whatever ends there, and why.
+"""Pods that can never start on the present nodes, whatever ends there, and why.
 
 Every bound is an upper one: nodes are counted as ready, uncordoned, empty, and with all their GPUs healthy. Nodes
 that the pods may not use by label, taint or GPU model are left out. So what this says is certain until somebody
@@ -83,7 +83,8 @@ def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]
 
 
 def is_offered(snapshot: Snapshot, resource: str) -> bool:
-    """Returns whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column each."""
+    """Returns whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column
+    each."""
     columns = snapshot.columns
     if (column := columns.column.get(resource)) is not None:
         has_some = bool(columns.allocatable[:, column].any())

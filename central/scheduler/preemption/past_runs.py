@@ -1,5 +1,5 @@
-"""What a gang ran while its history was not kept, and starts of gangs that failed; the former from facts that outlive the scheduler: the condition of its PodGroup, and
-the times of its pods. Pure.
+"""Runs of a gang while its history was not kept, from facts that outlive the scheduler (the condition of its PodGroup, the
+times of its pods), and starts of gangs that failed. Pure.
 
     ran   what the condition says until its time, and after that every second that one of its members ran
 

@@ -14,8 +14,8 @@ from central.scheduler.state.gangs import Gang
 def wait_until(
     context: PreemptionContext, gang: Gang, request: PlacementRequest, plan: PreemptionPlan
 ) -> tuple[float, str]:
-    """Returns when the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims hold capacity in
-    the unit of harm.gpus(): GPUs, or cores and memory for pods without any."""
+    """Returns when the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims hold
+    capacity in the unit of harm.gpus(): GPUs, or cores and memory for pods without any."""
     if not context.large_claim:
         return 0.0, ""
     need = sum(count * harm.gpus(spec) for spec, count in request.groups)

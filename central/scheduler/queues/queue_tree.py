@@ -354,8 +354,8 @@ class Queues:
         return not self.currency.units(resource) or resource in self.terms.entitled
 
     def is_claimed(self, resource: str) -> bool:
-        """Returns whether queues take the resource from each other: GPUs, what a queue has a quota for, and what --share-by-weight
-        names."""
+        """Returns whether queues take the resource from each other: GPUs, what a queue has a quota for, and what
+        --share-by-weight names."""
         names = (ALL_RESOURCES, resource)
         named = resource in self.terms.limited or not self._by_weight.isdisjoint(names)
         return self.is_shared(resource) and (named or resource == GPU_EQUIVALENTS)

@@ -51,7 +51,7 @@ class ShareTable:
         return found
 
     def shares(self, root: Queue, total: int) -> dict[str, int]:
-        """By name of each queue in the tree, at most its demand, in whole devices. After a change it is another dict."""
+        """Returns the share of each queue by name: at most its demand, in whole devices. After a change it is another dict."""
         if self._total != total:
             self._shares = dict(self._shares)
             share = min(total, self.demand(root).demand)

@@ -1,4 +1,4 @@
-"""Returns how many more pods of one class fit, by row and by domain. Recounts only rows that changed.
+"""The number of further pods of one class that fit, by row and by domain. Recounts only rows that changed.
 
 Design: docs/design/pending-gangs.md
 """

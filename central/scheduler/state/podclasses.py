@@ -191,9 +191,11 @@ class PodClasses:
         return replace(seen.spec, volumes=volumes, unsupported=unsupported)
 
     def _with_devices(self, seen: PodSeen, spec: PodSpec) -> PodSpec:
-        devices, charges = self.device_claims.needs(seen), self.device_claims.charges(seen)
-        if served := self.device_claims.by_claim(seen):
-            spec = _without(spec, dict(served))
+        claims = self.device_claims
+        served = dict(claims.by_claim(seen))
+        devices, charges = claims.needs(seen), claims.charges(seen, served)
+        if served:
+            spec = _without(spec, served)
         if devices is None:
             return replace(spec, charges=charges) if charges else spec
         unsupported = spec.unsupported or devices.why

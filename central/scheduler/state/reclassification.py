@@ -105,8 +105,7 @@ def devices_changed(state: ClusterState, fact: DeviceFact | DeviceClassSeen) -> 
 
 
 def offers_changed(state: ClusterState) -> None:
-    """Where a resource is offered in another way now, by device plugins or by claims, the pods that request it have
-    another class."""
+    """Classifies pods again whose resources are offered in another way now, by device plugins or by claims."""
     extended = state.podclasses.device_claims.allocation.extended
     for pod in list(state.pods.values()) if extended.take_changed() else ():
         if extended.served(pod.seen.spec) or pod.spec.charges:

@@ -133,22 +133,24 @@ def _stops_behind(line: str) -> str:
     )
 
 
-def _replace_the_stopped(story: Story) -> None:
-    """When the others have gone on behind step 60. Each state has the whole time for itself: starts take most of it."""
+def _story_of_a_stop(stack: ExitStack, folder: Path, line: str) -> Story:
+    """A member that stops behind this line of step 60 is replaced when the others have gone on. Each state has the whole
+    time for itself: starts take most of it."""
+    story = Story(stack, folder, _stops_behind(line))
     story.training.reaches(59, 3)
     story.training.reaches(60, 2)
     running = story.team.running
     (stopped,) = (each for each in range(3) if _stands_still(running[f"m{each}"].pid))
     story.replace(stopped)
     story.finish(stopped)
+    return story
 
 
 def test_a_member_that_stops_within_a_step_costs_this_step(
     stack: ExitStack, tmp_path: Path, undisturbed: Curve
 ) -> None:
     """The others have taken a part of the step: they return to the step before, and two of them do this one again."""
-    story = Story(stack, tmp_path, _stops_behind("        optimizer.step()\n"))
-    _replace_the_stopped(story)
+    story = _story_of_a_stop(stack, tmp_path, "        optimizer.step()\n")
     curve, again = story.counted(undisturbed.ids)
     assert again == [], "no rank had ended it"
     assert {size for _, size in curve.sizes[60]} == {2}
@@ -161,8 +163,7 @@ def test_a_member_that_stops_behind_its_last_collective_costs_nothing(
     stack: ExitStack, tmp_path: Path, undisturbed: Curve
 ) -> None:
     """The others have all of the step; only the line of the lost one is missing."""
-    story = Story(stack, tmp_path, _stops_behind("        dist.all_reduce(whole)\n"))
-    _replace_the_stopped(story)
+    story = _story_of_a_stop(stack, tmp_path, "        dist.all_reduce(whole)\n")
     curve, again = story.counted(undisturbed.ids)
     assert again == []
     assert {size for _, size in curve.sizes[60]} == {3}
