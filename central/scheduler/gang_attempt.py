@@ -11,7 +11,7 @@ from typing import NamedTuple
 from central.model import wording
 from central.model.decisions import Bind, Decision
 from central.model.pending_causes import RETRY
-from central.scheduler import binding, containment, pass_claims, pending_cause
+from central.scheduler import binding, containment, pending_cause
 from central.scheduler.inventory.pods import BIND_FAILED, Pod
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
 from central.scheduler.placement import (
@@ -30,11 +30,11 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state import readiness
 from central.scheduler.state.gangs import Gang
-from central.scheduler.work_meter import MAX_FACTOR, MAX_LONG_FACTOR, WorkLimitReached
+from central.scheduler.work_meter import LONG_FACTOR, MAX_FACTOR, UNDISTURBED_MOST, WorkLimitReached
 
 LIMITED_S = PREEMPTION_RETRY_S  # until a gang whose search reached its limit is tried with more
 LIMITED_MAX_S = 10.0  # ... in a long attempt
-LONG_S = 1.5  # ... per unit of its factor, so that long attempts take about a tenth of the time
+LONG_S = 1.5  # ... for each first limit of work that it took, so that long attempts take about a tenth of the time
 
 
 def schedule(
@@ -293,20 +293,20 @@ def _take_back(pods: Sequence[Pod]) -> None:
 
 
 def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
-    """If a search of the gang has reached its limit, the gang is tried again with twice the work, though nothing
-    is freed; with as much if it was interrupted. A long attempt that has found something goes on."""
+    """If a search of the gang has reached its limit, the gang is tried again with more work, though nothing is freed; with
+    as much if others ended it, but then they let it work for twice as long."""
     attempt, meter = gang.attempt, scheduler.state.snapshot.meter
+    was_long, wait_s = attempt.work_factor > MAX_FACTOR, LIMITED_S
     if not meter.was_short and not is_undecided(gang):
         attempt.work_factor = 1
         return
-    factor, wait_s = attempt.work_factor, LIMITED_S
-    is_cut = is_undecided(gang) or gang.preemption.blocked_by == pass_claims.UNDECIDED
-    if meter.keeps_progress and is_cut:
-        attempt.progress = meter.progress
-    elif not meter.was_interrupted:
-        attempt.work_factor = min(2 * factor, MAX_LONG_FACTOR)
-    if factor > MAX_FACTOR and attempt.progress is None:
-        wait_s = LIMITED_MAX_S if meter.was_interrupted else max(LIMITED_MAX_S, LONG_S * factor)
+    if meter.was_interrupted:
+        attempt.undisturbed = min(2 * meter.used, UNDISTURBED_MOST)
+    elif not was_long:
+        doubled = 2 * attempt.work_factor
+        attempt.work_factor = doubled if doubled <= MAX_FACTOR else LONG_FACTOR
+    if was_long:
+        wait_s = max(LIMITED_MAX_S, LONG_S * meter.used / meter.first_limit)
     scheduler.state.pending.try_later(gang, scheduler.state.now + wait_s)
 
 

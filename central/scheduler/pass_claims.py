@@ -224,9 +224,7 @@ class PassClaims:
     def _postpone(self, gang: Gang) -> None:
         """Searches again in a while: for now there are no victims. All gangs have the same moments for that, since one that
         searches has the others tried, too: else two would postpone each other for ever."""
-        goes_on = self._state.snapshot.meter.keeps_progress
-        following = (self._now // PREEMPTION_RETRY_S + 1) * PREEMPTION_RETRY_S
-        gang.preemption.not_before = self._now if goes_on else following
+        gang.preemption.not_before = (self._now // PREEMPTION_RETRY_S + 1) * PREEMPTION_RETRY_S
         gang.preemption.claims_over = self._pending.claims_over
         self._retry_when_others_may_go()
 

@@ -19,8 +19,7 @@ A namespace that takes more than FLOOD_TRIES attempts of a round in slices waits
 rest: a tenant with thousands of unlike pods delays itself. An uncut round has no such rule.
 
 A gang whose search needs more work than an attempt in a round may take has one long attempt after the round, in a
-cycle of its own where cycles are cut. If that is ended early and has found something, it goes on in the next cycle,
-before a new round in which everybody else has their turn.
+cycle of its own where cycles are cut.
 
 Design: docs/design/budgets.md
 """
@@ -38,7 +37,7 @@ from central.scheduler.round_state import PassOrder, Round
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
-from central.scheduler.work_meter import MAX_FACTOR, Interrupt, SearchProgress
+from central.scheduler.work_meter import MAX_FACTOR, Interrupt
 
 ROUND_S = 1.0  # a round that is older is finished before refused gangs are tried again
 
@@ -56,9 +55,8 @@ def schedule_pending(
     pending = scheduler.state.pending
     this = scheduler.state.pending.round or Round(now)
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
-    goes_on = False  # the long attempt, in the next cycle
     if this.is_long_next:
-        goes_on = _try_long(scheduler, this, now, interrupt, decisions)
+        _try_long(scheduler, this, now, interrupt, decisions)
         if this.epoch == -1:  # the memory is of the round before
             this.memory = PassMemory.empty()
     resumed = this.epoch == pending.epoch
@@ -70,7 +68,7 @@ def schedule_pending(
     if joined or not resumed or this.version != scheduler.queues.version:
         this.order = None
     complete = _passes(scheduler, this, reserved, budget, decisions)
-    if complete and this.long and not goes_on:
+    if complete and this.long:
         this.is_long_next = True
         if budget is None:
             _try_long(scheduler, this, now, interrupt, decisions)
@@ -83,8 +81,6 @@ def schedule_pending(
     if scheduler.queues.enabled and scheduler.preemption.claim_watch.look(scheduler.queues, now):
         pending.preemption_retry_at.add(now + PREEMPTION_RETRY_S)
     refusal_reasons.refresh(scheduler, now)
-    if goes_on and budget is not None:
-        pending.round = Round(now, memory=this.memory, long=this.long, is_long_next=True)
 
 
 def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> None:
@@ -162,32 +158,24 @@ def _try_long(
     now: float,
     interrupt: Interrupt | None,
     decisions: list[Decision],
-) -> bool:
-    """Makes the long attempt of the first gang that is due for one. The others follow after later rounds. Returns
-    whether it goes on: then it is the first again."""
+) -> None:
+    """Makes the long attempt of the first gang that is due for one. The others follow after later rounds."""
     pending = scheduler.state.pending
     long = [gang for gang in this.long if pending.waiting.get(gang.key) is gang]
     this.long, this.is_long_next = [], False
     if not long:
-        return False
+        return
     gang, *others = long
     for other in others:
         pending.try_later(other, now + gang_attempt.LIMITED_S)
-    progress = gang.attempt.progress = gang.attempt.progress or SearchProgress(this.began)
     # What it remembers of attempts with less work does not count.
     memory = this.memory._replace(no_victims={})
-    reserved = _reserved(scheduler, memory, decisions, began=progress.began)
+    reserved = _reserved(scheduler, memory, decisions, began=this.began)
     alone = Round(this.began, is_alone=True, memory=memory, interrupt=interrupt)
     _try(scheduler, alone, gang, reserved, decisions)
     reserved.on_tried(gang)
     reserved.close()
     this.dropped |= reserved.dropped
-    this.long = [gang] if _goes_on(gang) else []
-    return bool(this.long)
-
-
-def _goes_on(gang: Gang) -> bool:
-    return gang.attempt.progress is not None
 
 
 def account(scheduler: Scheduler, gang: Gang) -> None:
@@ -358,8 +346,8 @@ def _attempt(
         return Outcome.REFUSED
     this.by_namespace[gang.namespace] += 1
     meter = scheduler.state.snapshot.meter
-    meter.begin(attempt.work_factor, this.interrupt, attempt.progress)
-    attempt.progress = None
+    meter.begin(attempt.work_factor, this.interrupt, attempt.undisturbed)
+    attempt.undisturbed = 0
     gang_attempt.schedule(
         scheduler, gang, reserved, decisions, shares=not this.is_alone, verdicts=this.verdicts
     )

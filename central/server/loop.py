@@ -29,7 +29,6 @@ SLICE_S = 0.08  # after which a cycle leaves further gangs to the next one
 # After this long, a search that takes a cycle of its own ends because other gangs wait.
 LONG_S = 0.9  # ... for a pod
 LONG_ASKED_S = 3.0  # ... for a question
-LONG_SLICE_S = 0.4  # ... in any case, if it goes on in the next cycle where it was
 BATCH = 20_000  # facts at once of the initial list, so that it does not delay questions
 BATCH_SYNCED = 4_000  # facts per cycle after it, at most
 BATCH_FIRST = (
@@ -218,7 +217,7 @@ class Loop:
         if self._journal:
             self._journal.turn(now, facts)
         budget = SliceBudget(self._runtime.monotonic)
-        long = LongAttempt(self._runtime.monotonic, self._allowed_long_s)
+        long = LongAttempt(self._runtime.monotonic, lambda: self._allowed_s)
         try:
             decisions = cycle.schedule_once(self._scheduler, facts, now, budget, long)
         finally:
@@ -230,10 +229,6 @@ class Loop:
                 self._journal.interrupted(long.interrupted_at)
             self._journal.decided(decisions)
         return decisions
-
-    def _allowed_long_s(self) -> float:
-        goes_on = self._scheduler.state.snapshot.meter.keeps_progress
-        return min(self._allowed_s, LONG_SLICE_S) if goes_on else self._allowed_s
 
     def _log_faults(self) -> None:
         for fault in self._scheduler.quarantine.take_failures():

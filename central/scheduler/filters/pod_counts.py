@@ -7,7 +7,7 @@ Design: docs/design/filters.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -214,21 +214,6 @@ class MatchingPodCounts:
 
     def matched_by(self, peers: Peers, spec: PodSpec) -> bool:
         return self.ids.get(peers, -1) in spec.matched
-
-    def changed_by(self, spec: PodSpec) -> Iterator[tuple[object, Ints]]:
-        """What placing pods of the class changes and rules may read, by row; volumes apart."""
-        for number in spec.matched:
-            if number in self._matching:
-                yield number, self._matching[number]
-            yield from (((number, key), by_row) for key, by_row in self.avoiding(number).items())
-        for port in spec.rules.ports if spec.rules is not None else ():
-            yield port, self.port_conflicts(port)
-        if (volumes := spec.volumes) is not None:
-            yield from ((claim, self.claim_users(claim)) for claim in volumes.exclusive)
-            for driver, what in (*volumes.attach, *volumes.common):
-                yield driver, self.attach_capacity(driver)
-                if isinstance(what, str):
-                    yield (driver, what), self.attached_for(what)
 
     def version(self, spec: PodSpec) -> tuple[int, ...]:
         """Changes whenever the counts that rules of the class read may have changed."""

@@ -4,17 +4,19 @@ fewest domains of each level below (fewest.py)."""
 from functools import partial
 
 from central.model.arrays import Ints
-from central.model.facts import PodSpec
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import sequential
 from central.scheduler.placement.balanced import fill_balanced
 from central.scheduler.placement.domain_choice import ANYWHERE
-from central.scheduler.placement.domain_steps import CLASS_UNITS, ROWS_PER_UNIT, DomainTrial
 from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.work_meter import WorkMeter
+
+CLASS_UNITS = 150  # of work to divide one class among rows
+ROWS_PER_UNIT = 4  # ... beside these
 
 
 def assign_work(rows: Ints, classes: int) -> int:
@@ -32,14 +34,15 @@ def assign(
     among: int = -1,
     counted_level: int = 0,
     balanced: bool = False,
-    trial: DomainTrial | None = None,
+    meter: WorkMeter | None = None,
 ) -> None:
     """Assigns every pod to one of the rows, pods with the most GPUs first because they fit in the fewest
     places.
 
     existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. counted_level: the index
-    of the level whose domains should be few, if it is below the next level. balanced: in equal parts. trial: keeps
-    where each class goes, and counts the work; else the caller has counted assign_work(). Raises DoesNotFit, with the draft half filled, and WorkLimitReached."""
+    of the level whose domains should be few, if it is below the next level. balanced: in equal parts. meter:
+    counts the work; None: the caller has counted assign_work(). Raises DoesNotFit, with the draft half filled, and
+    WorkLimitReached."""
     snapshot = draft.snapshot
     mark = len(draft.assignments)
     within = among
@@ -53,12 +56,10 @@ def assign(
                 raise DoesNotFit("not enough capacity")
             draft.take(int(rows[0]), spec, count, within)
             continue
-
-        def divide(spec: PodSpec = spec, count: int = count) -> tuple[Ints, Ints]:
-            fits, below = snapshot.view(spec).refresh().by_row, level_below(snapshot, level)
-            return fill(fits, rows, count, below, counted_level=counted_level)
-
-        where = divide() if trial is None else trial.next_class(snapshot.meter, len(rows), divide)
+        if meter is not None:
+            meter.spend(CLASS_UNITS + len(rows) // ROWS_PER_UNIT)
+        fits, below = snapshot.view(spec).refresh().by_row, level_below(snapshot, level)
+        where = fill(fits, rows, count, below, counted_level=counted_level)
         draft.take_all(spec, *where, within)
     if len(groups) > 1:  # the caller knows the groups in their own order
         rank = {spec: index for index, (spec, _) in enumerate(groups)}

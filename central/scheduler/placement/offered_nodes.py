@@ -38,8 +38,6 @@ def fit(draft: Draft, request: PlacementRequest, not_offered: Collection[str]) -
         return
     names = sorted(columns.names[row] for row in used)
     draft.undo(mark)
-    if draft.snapshot.meter.keeps_progress:  # what it has found counts on these nodes
-        raise DoesNotFit(_reason(request, names))
     with _without_devices(draft.snapshot, rows):
         try:
             fit_anywhere(draft, request)

@@ -6,7 +6,7 @@ take another way: subgroups (subgroup_search), pods whose own rules refer to eac
 (role_placement), and unlike pods that do not fit when they are filled in class by class (packing).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,15 +18,19 @@ from central.scheduler.placement import explain, role_placement, sequential, sub
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
-from central.scheduler.placement.domain_steps import DomainTrial, spend_order, steps_of
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.slicing import is_slice
 
+COUNT_UNITS = 2  # of work to read the capacity for a class
+COUNTED_PER_UNIT = 64  # rows that are counted again
+ORDER_UNITS = 2  # to look at one class at one level
+ORDERED_PER_UNIT = 1024  # ... and this many nodes
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
 NO_PART = f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
@@ -64,7 +68,7 @@ def _fit_counted(
     mark, snapshot = len(draft.assignments), draft.snapshot
     counts = [count for _, count in request.groups]
     counted = _preferred_level(snapshot, request.preferred)
-    packer, steps = Packer(request.groups), steps_of(snapshot, request)
+    packer = Packer(request.groups)
     views = [snapshot.view(spec) for spec, _ in request.groups]
     choice = DomainChoice(
         snapshot,
@@ -76,16 +80,9 @@ def _fit_counted(
         spread=request.spread,
         balanced=request.balanced,
     )
-
-    def domains(level: str) -> Iterable[Ints]:
-        steps.refresh(snapshot.meter, views)
-        spend_order(snapshot, len(counts))
-        return choice.candidates(level)
-
     for level in levels:
-        for tried, trial in enumerate(steps.trials(level, domains), start=1):
-            found = trial.rows
-            if not _assign(draft, request, level, trial, counted):
+        for tried, found in enumerate(_candidates(snapshot, views, choice, level), start=1):
+            if not _assign(draft, request, level, found, counted):
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
                     continue
@@ -99,17 +96,29 @@ def _fit_counted(
     raise DoesNotFit(text)
 
 
+def _candidates(
+    snapshot: Snapshot, views: Sequence[PodClassCapacity], choice: DomainChoice, level: str
+) -> Iterator[Ints]:
+    """Returns the domains of the level, best first. Counts the work to read and to order them. Raises WorkLimitReached."""
+    meter, nodes = snapshot.meter, len(snapshot.columns.names)
+    for view in views:
+        if len(views) > 1:
+            meter.spend(COUNT_UNITS + view.rows_to_count() // COUNTED_PER_UNIT)
+        view.refresh()
+    meter.spend(len(views) * (ORDER_UNITS + nodes // ORDERED_PER_UNIT))
+    return choice.candidates(level)
+
+
 def _assign(
-    draft: Draft, request: PlacementRequest, level: str, trial: DomainTrial, counted: int | None
+    draft: Draft, request: PlacementRequest, level: str, rows: Ints, counted: int | None
 ) -> bool:
     """Assigns all pods to the domain, or none. counted: the index of the level whose domains should be few; None: roles
     assign them again. Raises WorkLimitReached."""
-    rows, by_role = trial.rows, counted is None
+    by_role = counted is None
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
     mark = len(draft.assignments)
     try:
-        trial.begin()
         assign(
             draft,
             request.groups,
@@ -118,7 +127,7 @@ def _assign(
             request.existing_gpus,
             counted_level=counted or 0,
             balanced=request.balanced and not by_role,
-            trial=trial,
+            meter=draft.snapshot.meter,
         )
     except BaseException as error:
         draft.undo(mark)
@@ -169,27 +178,20 @@ def _fit_roles(
     counts = [count for _, count in request.groups]
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
-    steps = steps_of(snapshot, request)
     views = [snapshot.view(spec) for spec, _ in request.groups]
     choice = DomainChoice(snapshot, views, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED)
-
-    def domains(level: str) -> Iterable[Ints]:
-        steps.refresh(snapshot.meter, views)
-        spend_order(snapshot, len(counts))
-        return choice.candidates(level)
-
     for level in levels:
         least, best = 0, list[Assignment]()
-        for trial in steps.trials(level, domains):
-            if trial.outcome is None:
-                if not _assign(draft, request, level, trial, counted=None):
-                    continue
-                if level in island_masks.ON_NODE:
-                    return draft.assignments[mark:]
-                cost = role_placement.reassign(draft, roles, trial.rows, mark)
-                trial.outcome = cost, draft.assignments[mark:]
-                draft.undo(mark)
-            cost, placed = trial.outcome
+        for rows in _candidates(snapshot, views, choice, level):
+            if not _assign(draft, request, level, rows, counted=None):
+                continue
+            if level in island_masks.ON_NODE:
+                return draft.assignments[mark:]
+            cost, placed = (
+                role_placement.reassign(draft, roles, rows, mark),
+                draft.assignments[mark:],
+            )
+            draft.undo(mark)
             if not best or cost < least:
                 least, best = cost, placed
         if best:

@@ -250,9 +250,6 @@ def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, w
     """Assigns pod after pod, class by class. A class that finds no node is tried again after the others,
     since its affinity may be met then. Returns how many were assigned."""
     snapshot = draft.snapshot
-    choices = node_choices.choices_for(snapshot, groups, order, rows, within)
-    if choices.failed is not None:
-        return choices.failed
     left = [count for _, count in groups]
     used = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     moved = True
@@ -261,7 +258,7 @@ def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, w
         for index in order:
             spec = groups[index][0]
             while left[index]:
-                row = choices.next_row(snapshot, spec, left[index], rows, used)
+                row = node_choices.next_row(snapshot, spec, left[index], rows, used)
                 if row is None:
                     break
                 try:
@@ -270,7 +267,4 @@ def _assign(draft: Draft, groups: PodCounts, order: Sequence[int], rows: Ints, w
                     break
                 used[row], moved = True, True
                 left[index] -= 1
-    assigned = sum(count for _, count in groups) - sum(left)
-    if any(left):
-        choices.failed = assigned
-    return assigned
+    return sum(count for _, count in groups) - sum(left)

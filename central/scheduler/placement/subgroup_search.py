@@ -12,7 +12,7 @@ Design: docs/design/subgroups.md
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from central.scheduler.placement import (
     bundles,
     equal_subgroups,
     explain,
-    node_choices,
     pod_kinds,
     role_placement,
     sequential,
@@ -32,14 +31,12 @@ from central.scheduler.placement.assign import assign, assign_sequentially
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
 from central.scheduler.placement.joint_packing import JointPacker
 from central.scheduler.placement.levels import ladder, narrower
-from central.scheduler.placement.node_choices import REPEAT_UNITS
 from central.scheduler.placement.request import (
     Bundle,
     PlacementRequest,
     RolePreferences,
     SubgroupRequest,
 )
-from central.scheduler.placement.subgroup_path import Choice, Remainder, SubgroupPath
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -48,6 +45,7 @@ from protos.names import NODE
 
 Ease = tuple[bool, int, int]  # the least is the hardest to place
 Domain = tuple[str, Ints]  # its level and rows
+Remainder = tuple[object, ...]  # what is left to place, and what is taken
 # Tentative placements of one subgroup, and choices of a bundle's domain, per gang; beside one for each subgroup.
 ATTEMPTS = 400
 ONE_GROUP = "one group of subgroups "
@@ -84,6 +82,14 @@ def _without_common_bundle(snapshot: Snapshot, request: PlacementRequest) -> Pla
     subgroups = tuple(replace(each, bundles=each.bundles[1:]) for each in request.subgroups)
     required = narrower(snapshot, request.required, first[0].required)
     return replace(request, required=required, subgroups=subgroups)
+
+
+class _Choice(NamedTuple):
+    """Where one subgroup is; or the rows of the domain of a bundle of subgroups, by its number."""
+
+    assigned: Sequence[Assignment]
+    bundle: int | None = None
+    rows: Ints = np.zeros(0, dtype=np.int64)
 
 
 class _SubgroupSearch:
@@ -189,60 +195,29 @@ class _SubgroupSearch:
     def _place(self, order: Sequence[int], taken: dict[int, list[Assignment]]) -> bool:
         """Assigns the subgroups in this order, each bundle's domain before its first one. If the next one fits
         nowhere, the last choice is taken back and made otherwise."""
-        path = self._path(order)
-        if path.has_failed:
-            return False
-        begun: dict[int, Iterator[Domain]] = {}  # of each choice: what is left to try
-        marks: list[int] = []
-        for made in path.made:
-            self._draft.snapshot.meter.spend(REPEAT_UNITS * (1 + len(made.assigned)))
-            marks.append(len(self._draft.assignments))
-            self._draft.retake(made.assigned)
-            self._follow(order, made, taken)
+        self._failed = {}
+        draft, opened, made = self._draft, list[Iterator[_Choice]](), list[tuple[_Choice, int]]()
         while len(taken) < len(order):
-            depth, rest = len(path.made), order[len(taken) :]
-            if len(path.tried) == depth:
-                path.enter(self.attempts_left)
-            if (path.tried[depth] or not self._has_failed(rest)) and (
-                next_one := self._next_fit(rest, path, begun, taken)
-            ):
-                marks.append(len(self._draft.assignments) - len(next_one.assigned))
-                path.made.append(next_one)
-                self._follow(order, next_one, taken)
+            if len(opened) == len(made):
+                opened.append(self._choices(order[len(taken) :], taken))
+            mark = len(draft.assignments)
+            if (choice := next(opened[-1], None)) is not None:
+                made.append((choice, mark))
+                if choice.bundle is not None:
+                    self._inside[choice.bundle] = choice.rows
+                else:
+                    taken[order[len(taken)]] = list(choice.assigned)
                 continue
-            if self._remembers:
-                self._failed.setdefault(self._state(rest), path.entered[depth] - self.attempts_left)
-            begun.pop(depth, None)
-            last = path.leave(self.attempts_left)
-            if last is None:
+            opened.pop()
+            if not made:
                 return False
-            self._draft.undo(marks.pop())
+            last, mark = made.pop()
+            draft.undo(mark)
             if last.bundle is not None:
                 del self._inside[last.bundle]
             else:
                 del taken[order[len(taken) - 1]]
         return True
-
-    def _follow(
-        self, order: Sequence[int], made: Choice, taken: dict[int, list[Assignment]]
-    ) -> None:
-        if made.bundle is not None:
-            self._inside[made.bundle] = made.rows
-        else:
-            taken[order[len(taken)]] = list(made.assigned)
-
-    def _path(self, order: Sequence[int]) -> SubgroupPath:
-        """As a slice before has left it."""
-        snapshot, request = self._draft.snapshot, self._request
-        progress, path = snapshot.meter.progress, SubgroupPath(self.attempts_left)
-        if progress is not None:
-            everywhere = np.arange(len(snapshot.columns.names))
-            read = node_choices.read_state(snapshot, request.groups, everywhere)
-            allowed = tuple((required, *levels) for required, levels in self._allowed.items())
-            reads = (read, request, tuple(order), allowed, self._rows.tobytes(), self._gpus)
-            path = progress.step(reads, lambda: SubgroupPath(self.attempts_left))
-        self.attempts_left, self._failed = path.attempts_left, path.failed
-        return path
 
     def _state(self, rest: Sequence[int]) -> Remainder:
         """What is left to place, and what is taken."""
@@ -259,50 +234,43 @@ class _SubgroupSearch:
         self.attempts_left = max(0, self.attempts_left - spent)
         return True
 
-    def _next_fit(
-        self,
-        rest: Sequence[int],
-        path: SubgroupPath,
-        begun: dict[int, Iterator[Domain]],
-        taken: dict[int, list[Assignment]],
-    ) -> Choice | None:
-        """Takes the next subgroup, or chooses the domain of its next bundle: the first that was not tried and where it
-        fits. None: there is none."""
-        depth, subgroup, rows = len(path.made), self._subgroups[rest[0]], self._rows
+    def _choices(
+        self, rest: Sequence[int], taken: dict[int, list[Assignment]]
+    ) -> Iterator[_Choice]:
+        """Takes the next subgroup, or chooses the domain of its next bundle, wherever it fits in turn. The caller takes
+        each choice back before it asks for the next one."""
+        if self._has_failed(rest):
+            return
+        entered, subgroup, rows = self.attempts_left, self._subgroups[rest[0]], self._rows
         to_choose = [each for each in subgroup.bundles if each.number not in self._inside]
-        bundle = to_choose[0] if to_choose else None
         for each in subgroup.bundles[: len(subgroup.bundles) - len(to_choose)]:
             rows = self._inside[each.number]
-        roles = None
+        bundle, roles = to_choose[0] if to_choose else None, None
         if bundle is None:
             roles = subgroup.roles and self._with_existing(subgroup.roles, taken)
-        if depth not in begun:  # those that a slice before has begun, when they are needed
-            every = (
-                self._to_try(subgroup, roles, rows)
-                if bundle is None
-                else self._for_bundle(bundle, rows)
-            )
-            begun[depth] = islice(every, path.tried[depth], None)
-        while self.attempts_left > 0 and (domain := next(begun[depth], None)) is not None:
+            domains = self._to_try(subgroup, roles, rows)
+        else:
+            domains = self._for_bundle(bundle, rows)
+        while self.attempts_left > 0 and (domain := next(domains, None)) is not None:
             made = (
                 self._try(subgroup, roles, domain)
                 if bundle is None
                 else self._choose(bundle, rows, domain)
             )
             self.attempts_left -= 1
-            path.count(self.attempts_left, self._draft.snapshot.meter.progress)
             if made is not None:
-                return made
-        return None
+                yield made
+        if self._remembers:
+            self._failed.setdefault(self._state(rest), entered - self.attempts_left)
 
-    def _choose(self, bundle: Bundle, rows: Ints, domain: Domain) -> Choice:
+    def _choose(self, bundle: Bundle, rows: Ints, domain: Domain) -> _Choice:
         groups = self._pods_of[bundle.number]
         self._draft.snapshot.meter.spend_rows(len(rows) * len(groups))
-        return Choice([], bundle.number, domain[1])
+        return _Choice([], bundle.number, domain[1])
 
     def _try(
         self, subgroup: SubgroupRequest, roles: RolePreferences | None, domain: Domain
-    ) -> Choice | None:
+    ) -> _Choice | None:
         draft, (level, inside) = self._draft, domain
         mark = len(draft.assignments)
         draft.snapshot.meter.spend_rows(len(inside) * len(subgroup.groups) + len(self._rows))
@@ -315,7 +283,7 @@ class _SubgroupSearch:
             return None
         if roles is not None and not _on_node(level):
             role_placement.reassign(draft, roles, inside, mark)
-        return Choice(draft.assignments[mark:])
+        return _Choice(draft.assignments[mark:])
 
     def _for_bundle(self, bundle: Bundle, rows: Ints) -> Iterator[Domain]:
         """Each domain inside of the rows that may take all pods of the bundle, none of which is placed."""

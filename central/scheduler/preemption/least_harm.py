@@ -59,29 +59,6 @@ class LeastHarmProblem:
             for row in unit.frees:
                 self.by_row.setdefault(row, []).append(unit)
 
-    def content(self) -> tuple[object, ...]:
-        """All that a choice reads: problems of equal content have equal answers, as indices of units. Of a resource
-        that is never scarce on a row the amount does not matter."""
-        units = tuple(
-            (
-                unit.gang,
-                unit.whole,
-                unit.harm,
-                tuple(unit.frees.items()),
-                unit.pod,
-                unit.rank,
-                tuple(unit.uses.items()),
-            )
-            for unit in self.units
-        )
-        free = tuple(
-            (row, tuple(map(min, have, self._enough(row)))) for row, have in self.free.items()
-        )
-        gangs = dict.fromkeys(unit.gang for unit in self.units)
-        surplus = tuple((gang, self.surplus[gang]) for gang in gangs)
-        allowed = tuple(self.allowed.items())
-        return free, self.request, self.missing, units, surplus, allowed, self.lacking
-
     def without_useless(self) -> "LeastHarmProblem":
         """The problem without units that free nothing but what their rows have enough of."""
         scarce = {
@@ -301,22 +278,10 @@ def _greedy(
     So choose_victims() tries both and keeps the better answer. With allowances it also tries the
     units that use least of them, because the other orders may get stuck.
     """
-    progress = problem.meter.progress
-    if progress is None:
-        return _Greedy(problem, key, start).choose()
-    search = progress.step(
-        (key.__name__, len(start), problem.content()), lambda: _Greedy(problem, key, start)
-    )
-    chosen = search.choose()
-    if chosen is None or search.problem is problem:
-        return chosen
-    number = {unit: index for index, unit in enumerate(search.problem.units)}
-    return [problem.units[number[unit]] for unit in chosen]  # of an equal problem
+    return _Greedy(problem, key, start).choose()
 
 
 class _Greedy:
-    """choose() may be called again after WorkLimitReached, and goes on then."""
-
     def __init__(
         self, problem: LeastHarmProblem, key: UnitOrder, start: Sequence[EvictionUnit]
     ) -> None:
@@ -359,8 +324,6 @@ class _Greedy:
             self._to_weigh.pop()
             if choice is not None:
                 heappush(self._heap, (choice[0], row, self._version[row], choice[1]))
-            if (progress := self.problem.meter.progress) is not None:
-                progress.grew = True
 
     def _take(self, units: Sequence[EvictionUnit]) -> None:
         problem, taken = self.problem, self._taken

@@ -7,7 +7,6 @@ Design: docs/design/evictions.md
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from operator import attrgetter, itemgetter
 
 import numpy as np
@@ -95,7 +94,6 @@ class VictimSearch:
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
-        self._state_read: bytes | None = None
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._fits_now = self._fits_without(self._terminating)
 
@@ -350,35 +348,10 @@ class VictimSearch:
                 yield least_harm.total_harm(kept), plan
 
     def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
-        """Returns whether quota suffices and a trial placement succeeds. A long attempt that goes on repeats none."""
-        if not self.units.free_quota(units):
-            return False
-        victims, progress = self.units.pods_of(units), self._snapshot.meter.progress
-        if progress is None:
-            return self.try_without(victims) is not None
-        if self._state_read is None:
-            self._state_read = self._read_state()
-        reads = (self._state_read, frozenset(pod.seen.uid for pod in victims))
-
-        def fits() -> bool:
-            found = self.try_without(victims) is not None
-            progress.grew = True
-            return found
-
-        return progress.step(reads, fits)
-
-    def _read_state(self) -> bytes:
-        """A digest of what trials read: capacity, as far as the request could use it, and who is gone in each."""
-        columns, digest = self._snapshot.columns, blake2b(digest_size=16)
-        leaving = [pod.seen.uid for pod in self._releasable.pods[self._candidates :]]
-        digest.update(repr((self._request, columns.gpus.free_mask, leaving)).encode())
-        needed = np.zeros(columns.width, dtype=np.int64)
-        for spec, count in self._request.groups:
-            view = self._snapshot.view(spec).refresh()
-            needed[view.columns] += view.amounts * count
-            digest.update(view.passed_rows().tobytes())
-        digest.update(np.minimum(columns.free, needed).tobytes())
-        return digest.digest()
+        """Returns whether quota suffices and a trial placement succeeds."""
+        return self.units.free_quota(units) and (
+            self.try_without(self.units.pods_of(units)) is not None
+        )
 
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does

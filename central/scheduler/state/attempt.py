@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from central.model.arrays import Bools, Floats, Ints
 from central.model.resources import Sums
-from central.scheduler.work_meter import SearchProgress
 
 Objects = npt.NDArray[np.object_]
 Rank = tuple[int, int, float, tuple[str, str, bool]]  # queues/order.py; ends with the gang's key
@@ -151,9 +150,9 @@ class Attempt:
     need: requests, for its place in the order (queues/order.py)
     bind_failures: pods whose binding failed; failures_handled: the same when retry_at was computed
     failed_attempts: in a row, in which bindings failed
-    progress: of a long attempt that goes on
     partial_since: since when it is bound below its minimum
     ran: its minimum was ready once since it was placed
+    undisturbed: units that the next long attempt has before others may end it
     """
 
     __slots__ = (
@@ -164,9 +163,9 @@ class Attempt:
         "failures_handled",
         "need",
         "partial_since",
-        "progress",
         "ran",
         "row",
+        "undisturbed",
     )
 
     equivalence = AttemptCell[int]()
@@ -183,8 +182,7 @@ class Attempt:
         self.row = 0 if columns is NO_ROWS else columns.new_row()
         self._rank = rank
         self.need: Sums = {}
-        self.bind_failures = self.failures_handled = self.failed_attempts = 0
-        self.progress: SearchProgress | None = None
+        self.bind_failures = self.failures_handled = self.failed_attempts = self.undisturbed = 0
         self.partial_since: float | None = None
         self.ran = False
 

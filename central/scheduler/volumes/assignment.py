@@ -96,17 +96,6 @@ class VolumeAssignment:
                 found[rows] = np.minimum(found[rows], left if each else np.where(left < 0, 0, MANY))
         return np.maximum(found, 0)
 
-    def available(self, volumes: Volumes) -> set[object]:
-        """What capacity() depends on: the available volumes of these classes, and those of shared claims."""
-        wants = {want for want, _ in volumes.wants} | {want for _, want in volumes.shared}
-        found: set[object] = set()
-        for name in {want.storage_class for want in wants}:
-            found.update(self.free.available_of(name))
-        for claim, _ in volumes.shared:
-            if (shared := self._shared.get(claim)) is not None:
-                found.add((claim, shared.volume))
-        return found
-
     def spans_nodes(self, volumes: Volumes) -> bool:
         """Whether one such pod may take a volume that pods on other nodes could have used."""
         return bool(volumes.shared) or any(map(self.free.on_many_nodes, dict(volumes.wants)))

@@ -12,7 +12,7 @@ Design: docs/design/filters.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -91,9 +91,6 @@ class FreeVolumes:
     def available(self, names: frozenset[str]) -> frozenset[str]:
         """Those of the volumes that are available."""
         return frozenset(n for n in names if n in self.listed and n not in self.reserved)
-
-    def available_of(self, storage_class: str) -> Iterable[VolumeSeen]:
-        return self._available.get(storage_class, {}).values()
 
     def reserve_available(self, names: frozenset[str]) -> frozenset[str]:
         """Reserves those that are available and returns them, for release_all()."""

@@ -8,7 +8,6 @@ import pytest
 from central.model.facts import Fact, NodeGone, NodeOffers, NodeSilent
 from central.scheduler.placement import PlacementRequest, offered_nodes
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.work_meter import SearchProgress
 from protos.names import GPU, NODE, RDMA
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -131,8 +130,7 @@ def test_at_most_three_nodes_are_named(count: int, which: str) -> None:
     assert world.told["train"] == f"needs {count} pods x 8 GPUs; fits with {which}, {WAITS}"
 
 
-def test_pods_without_devices_need_not_wait_in_a_long_attempt() -> None:
-    """Which does not look for another place, since it goes on from where it was."""
+def test_pods_without_devices_need_not_wait() -> None:
     world = World(*nodes("a", "b"), AWAY)
     snapshot = world.cluster.state.snapshot
     free, masks = snapshot.columns.free.copy(), list(snapshot.columns.gpus.free_mask)
@@ -142,9 +140,6 @@ def test_pods_without_devices_need_not_wait_in_a_long_attempt() -> None:
             PlacementRequest(((spec, 2),), required=NODE if bound else ""),
             Draft(snapshot),
         )
-        progress = SearchProgress(0.0)
-        snapshot.meter.begin(progress=progress)
-        progress.grew = True
         if bound:
             snapshot.take(snapshot.columns.row["a"], factories.spec(0, cpu=64_000))
             offered_nodes.fit(draft, request, ["b", "gone"])
@@ -154,6 +149,5 @@ def test_pods_without_devices_need_not_wait_in_a_long_attempt() -> None:
             with pytest.raises(DoesNotFit, match=f"{WAITS}$"):
                 offered_nodes.fit(draft, request, ["b", "gone"])
         draft.undo()
-        snapshot.meter.end()
         assert (snapshot.columns.free == free).all()
         assert snapshot.columns.gpus.free_mask == masks

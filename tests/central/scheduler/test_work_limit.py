@@ -7,7 +7,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact
-from central.scheduler import work_meter
+from central.scheduler import gang_attempt, work_meter
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.gang_attempt import LONG_S
 from central.scheduler.invariants import check_invariants
@@ -16,10 +16,9 @@ from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.work_meter import (
     FIRST_LIMIT,
+    LONG_FACTOR,
     MAX_FACTOR,
-    MAX_LONG_FACTOR,
-    MAX_SLICES,
-    SearchProgress,
+    UNDISTURBED_MOST,
     WorkLimitReached,
     WorkMeter,
 )
@@ -90,17 +89,6 @@ def test_a_meter_counts_before_it_refuses() -> None:
     assert not meter.was_short
 
 
-def test_an_attempt_goes_on_in_so_many_slices_and_no_more() -> None:
-    meter, progress = WorkMeter(10), SearchProgress(0.0)
-    kept = []
-    for _ in range(MAX_SLICES + 1):
-        meter.begin(progress=progress)
-        assert not meter.keeps_progress  # nothing was found in this slice
-        progress.grew = True
-        kept.append(meter.keeps_progress)
-    assert kept == [True] * (MAX_SLICES - 1) + [False, False]
-
-
 def test_a_long_search_ends_and_goes_on_with_more() -> None:
     limit = 2_000
     made = cluster(64, [], limit)
@@ -119,19 +107,19 @@ def test_a_long_search_ends_and_goes_on_with_more() -> None:
 
 
 def test_what_needs_more_than_the_most_says_so_and_holds_up_nobody() -> None:
-    limit = 50
+    limit = 20
     made = cluster(64, [], limit)
     schedule_once(made, spread_gang("slow", 60), NOW)
     now = NOW
     for attempt in range(10):
         at = due(made, now)
         assert at is not None
-        assert now < at <= now + max(10.0, LONG_S * MAX_LONG_FACTOR)
+        assert now < at <= now + max(10.0, 1.1 * LONG_S * LONG_FACTOR)
         now = at
         decided = acts(schedule_once(made, [factories.pod(f"quick-{attempt}", 1)], now))
         assert [each.name for each in decided] == [f"quick-{attempt}"]
         assert reason(made, "slow").endswith(WORK_LIMIT)
-    assert longest(made) <= MAX_LONG_FACTOR * limit + OVERSHOOT
+    assert longest(made) <= LONG_FACTOR * limit + OVERSHOOT
 
 
 def urgent(nodes: int) -> list[Fact]:
@@ -194,14 +182,62 @@ def test_a_long_attempt_ends_when_others_wait_and_is_made_again(
     made = cluster(128, [], 400)
     schedule_once(made, spread_gang("slow", 120), NOW)
     (gang,) = made.state.pending.waiting.values()
-    gang.attempt.work_factor, made.state.snapshot.meter.first_limit = 2 * MAX_FACTOR, 50_000
-    before = fingerprint(made)
-    assert not acts(schedule_once(made, [], NOW + 2.0, None, lambda used: True))
-    assert reason(made, "slow").endswith(WORK_LIMIT)
-    assert gang.attempt.work_factor == 2 * MAX_FACTOR
-    assert fingerprint(made) == before
-    assert len(acts(schedule_once(made, [], due(made, NOW + 2.0) or 0.0))) == 120
+    gang.attempt.work_factor, made.state.snapshot.meter.first_limit = LONG_FACTOR, 50_000
+    before, asked, now = fingerprint(made), list[int](), NOW + 2.0
+
+    def interrupt(used: int) -> bool:
+        asked.append(used)
+        return True
+
+    for number in range(3):
+        assert not acts(schedule_once(made, [], now, None, interrupt))
+        assert reason(made, "slow").endswith(WORK_LIMIT)
+        assert gang.attempt.work_factor == LONG_FACTOR
+        assert fingerprint(made) == before
+        assert len(asked) == number + 1
+        assert gang.attempt.undisturbed == 2 * asked[-1]
+        now += 10.0
+        assert due(made, now - 10.0) == now
+    assert asked[1] >= 2 * asked[0]
+    assert asked[2] >= 2 * asked[1]
+    assert len(acts(schedule_once(made, [], now))) == 120
+    assert gang.attempt.undisturbed == 0
     check_invariants(made)
+
+
+def test_the_work_that_others_may_not_end_is_limited() -> None:
+    made = cluster(2, [])
+    schedule_once(made, [factories.pod("large", 9)], NOW)
+    (gang,) = made.state.pending.waiting.values()
+    meter = made.state.snapshot.meter
+    for used, factor, expected in (
+        (UNDISTURBED_MOST // 2 - 1, LONG_FACTOR, UNDISTURBED_MOST - 2),
+        (UNDISTURBED_MOST, LONG_FACTOR, UNDISTURBED_MOST),
+    ):
+        meter.begin(LONG_FACTOR, lambda _: True)
+        meter.count(used)
+        gang.attempt.work_factor = factor
+        gang_attempt.set_work_limit(made, gang)
+        assert gang.attempt.undisturbed == expected
+        assert gang.attempt.retry_at == NOW + max(10.0, LONG_S * used / FIRST_LIMIT)
+    meter.end()
+
+
+@pytest.mark.parametrize(("factor", "following"), [(1, 2), (MAX_FACTOR, LONG_FACTOR)])
+def test_a_search_that_needs_more_gets_twice_as_much_and_then_all(
+    factor: int, following: int
+) -> None:
+    made = cluster(2, [])
+    schedule_once(made, [factories.pod("large", 9)], NOW)
+    (gang,) = made.state.pending.waiting.values()
+    meter = made.state.snapshot.meter
+    meter.begin(factor)
+    assert meter.count(FIRST_LIMIT * factor + 1)
+    gang.attempt.work_factor = factor
+    gang_attempt.set_work_limit(made, gang)
+    assert gang.attempt.work_factor == following
+    assert gang.attempt.retry_at == NOW + 2.0
+    meter.end()
 
 
 def test_after_a_sliced_round_that_is_complete_no_cycle_follows_at_once() -> None:
@@ -216,7 +252,7 @@ def test_several_gangs_take_turns_with_long_attempts() -> None:
     made = cluster(64, [], 400)
     schedule_once(made, [*spread_gang("a", 30), *spread_gang("b", 30)], NOW)
     for gang in made.state.pending.waiting.values():
-        gang.attempt.work_factor = 2 * MAX_FACTOR
+        gang.attempt.work_factor = LONG_FACTOR
     made.state.snapshot.meter.first_limit = 20_000
     first = acts(schedule_once(made, [], NOW + 2.0))
     assert {each.name[0] for each in first} == {"a"}

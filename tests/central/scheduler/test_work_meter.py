@@ -1,17 +1,11 @@
-"""What a decision may still spend, when it is asked whether others wait, and what a cut search finds again."""
+"""What a decision may still spend, and when it is asked whether others wait."""
 
 from collections.abc import Callable
 from math import inf
 
 import pytest
 
-from central.scheduler.work_meter import (
-    ASK_UNITS,
-    ROWS_PER_UNIT,
-    SearchProgress,
-    WorkLimitReached,
-    WorkMeter,
-)
+from central.scheduler.work_meter import ASK_UNITS, ROWS_PER_UNIT, WorkLimitReached, WorkMeter
 
 LIMIT = 10
 
@@ -51,14 +45,11 @@ def test_what_is_left_falls_to_nothing_and_the_limit_itself_may_be_used(factor: 
 
 def test_a_decision_begins_with_nothing_of_the_one_before() -> None:
     meter = WorkMeter(LIMIT)
-    progress = SearchProgress(0.0)
-    meter.begin(1, lambda used: True, progress)
+    meter.begin(1, lambda used: True)
     meter.count(ASK_UNITS)
     assert flags(meter) == (True, True, True)
-    assert [meter.progress] == [progress]
     meter.begin()
     assert flags(meter) == (False, False, False)
-    assert meter.progress is None
     assert (meter.used, meter.left) == (0, LIMIT)
     meter.count(2 * ASK_UNITS)  # asks nobody
     assert not meter.was_interrupted
@@ -121,45 +112,17 @@ def test_an_interrupted_attempt_is_over_and_asks_no_more() -> None:
         meter.spend(0)
 
 
-def test_a_step_is_made_once_and_found_by_what_it_reads() -> None:
-    progress, made = SearchProgress(0.0), list[str]()
+@pytest.mark.parametrize("undisturbed", [0, ASK_UNITS - 1, ASK_UNITS + 1, 5 * ASK_UNITS])
+def test_an_attempt_is_not_ended_before_its_undisturbed_units(undisturbed: int) -> None:
+    meter, asked = WorkMeter(10**9), list[int]()
 
-    def step(reads: str) -> list[str]:
-        def make() -> list[str]:
-            made.append(reads)
-            return [reads]
+    def interrupt(used: int) -> bool:
+        asked.append(used)
+        return True
 
-        return progress.step(reads, make)
-
-    first = step("a")
-    assert step("a") is first
-    progress.begin_slice()
-    assert step("a") is first  # of the slice before
-    step("b")
-    progress.begin_slice()
-    step("b")
-    progress.begin_slice()  # the last one did not come to a
-    assert step("b") == ["b"]
-    assert step("a") is not first
-    assert made == ["a", "b", "a"]
-
-
-def test_a_slice_that_came_to_no_step_forgets_none() -> None:
-    progress = SearchProgress(0.0)
-    first = progress.step("a", list[int])
-    progress.begin_slice()
-    progress.begin_slice()
-    assert progress.step("a", list[int]) is first
-
-
-def test_slices_are_counted_and_each_begins_with_nothing_found() -> None:
-    meter, progress = WorkMeter(LIMIT), SearchProgress(3.0)
-    assert (progress.slices, progress.began, progress.grew) == (0, 3.0, False)
-    for number in (1, 2, 3):
-        meter.begin(progress=progress)
-        assert (progress.slices, progress.grew) == (number, False)
-        assert not meter.keeps_progress
-        progress.grew = True
-        assert meter.keeps_progress
-    meter.begin()
-    assert not meter.keeps_progress
+    meter.begin(1, interrupt, undisturbed)
+    first = max(undisturbed, ASK_UNITS)
+    assert not meter.count(first - 1)
+    assert asked == []
+    assert meter.count(1)
+    assert asked == [first]
