@@ -3,7 +3,6 @@
 Design: docs/design/reservations.md
 """
 
-from collections.abc import Set as AbstractSet
 from math import inf
 
 from central.model.defaults import ACROSS_QUEUES
@@ -17,16 +16,31 @@ from central.scheduler.state.other_pod import OtherPod
 
 
 class BindingReservations:
-    """In one pass over the pending gangs."""
+    """In one pass over the pending gangs. tried: the gangs that the pass has tried, to which the caller adds."""
 
-    def __init__(self, scheduler: Scheduler, tried: AbstractSet[GangKey]) -> None:
-        """tried: the gangs that the pass has tried, to which the caller adds."""
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.tried = set[GangKey]()
         self._reservations, self._context = scheduler.reservations, scheduler.preemption
-        self._tried = tried
+        self._queues = scheduler.queues
+        self._ranks: list[tuple[object, ...]] = []  # at the end of the last slice
         self._turns = QueueTurns(scheduler.queues, {})
         # By queue and priority of a gang: the claims whose victims leave, from the first reservation on, and which of
         # them bind it. No attempt changes that.
         self._bound_by: dict[tuple[str, int], tuple[list[Reservation], list[Reservation]]] = {}
+
+    def begin(self, *, resumed: bool) -> None:
+        """Begins a pass or a slice of one. What is known of claims holds in a resumed pass while queues and gangs are the
+        same."""
+        if not resumed or self._ranks != self._present_ranks():
+            self._bound_by.clear()
+            self._turns = QueueTurns(self._queues, {})
+
+    def end(self) -> None:
+        self._ranks = self._present_ranks()
+
+    def _present_ranks(self) -> list[tuple[object, ...]]:
+        ranks = [(held.queue, held.gang.priority) for held in self._reservations.values()]
+        return [(self._queues.version,), *ranks]
 
     def of(self, gang: Gang) -> list[Reservation]:
         """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after
@@ -82,7 +96,7 @@ class BindingReservations:
         if held.start == inf and self._may_evict(held.gang, gang):
             return False
         by_order = held.queue == gang.queue or held.start == inf
-        if not held.strict and by_order and held.gang.key not in self._tried:
+        if not held.strict and by_order and held.gang.key not in self.tried:
             return False
         return not self.comes_first(gang, held)
 

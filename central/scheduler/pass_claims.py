@@ -15,7 +15,7 @@ from central.model.arrays import Ints
 from central.model.decisions import Decision, Evict
 from central.scheduler import containment
 from central.scheduler.inventory.pods import EVICTION_ENDED
-from central.scheduler.pass_reservations import NoVictims, PassReservations
+from central.scheduler.pass_reservations import PassReservations
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import (
     defragment,
@@ -66,28 +66,31 @@ class _StandingClaims:
 
 
 class PassClaims:
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        held: PassReservations,
-        no_victims: NoVictims,
-        decisions: list[Decision],
-        *,
-        now: float,
-        began: float,
-    ) -> None:
-        """no_victims: of earlier slices of the pass; it is continued. decisions: of this cycle; bindings of victims are
-        taken out of them. began: when the round began: victims are compared as they were then."""
+    def __init__(self, scheduler: Scheduler, held: PassReservations, *, began: float) -> None:
+        """began: when the round began: victims are compared as they were then."""
         self.postponed: list[Gang] = []  # that searched victims a moment ago, and not again
         self.withdrawn: list[Gang] = []  # whose bindings were withdrawn for another gang
         self._scheduler, self._held = scheduler, held
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._context = scheduler.preemption
-        scheduler.queues.in_flight.start_pass()
-        self._no_victims, self._decisions = no_victims, decisions
-        self._now, self._began = now, began
+        # Requests without possible victims, by queue, priority and tenant, with the budgets that block.
+        self._no_victims: dict[tuple[object, ...], str] = {}
+        self._decisions: list[Decision] = []
+        self._now, self._began = scheduler.state.now, began
         self._runtime_ends: list[float] | None = None  # evictable.next_end(), until a gang is bound
         self._claims = _StandingClaims()
+
+    def begin(self, decisions: list[Decision], *, resumed: bool) -> None:
+        """Begins a pass or a slice of one. decisions: of this cycle; bindings of victims are taken out of them."""
+        self._decisions, self._now, self._runtime_ends = decisions, self._state.now, None
+        self._scheduler.queues.in_flight.start_pass()
+        if not resumed:
+            self._claims = _StandingClaims()
+
+    def restart(self) -> None:
+        """Forgets what the pass found, for the next one."""
+        self._no_victims.clear()
+        self.withdrawn = []
 
     def on_bound(self) -> None:
         self._runtime_ends = None

@@ -5,7 +5,6 @@ Design: docs/design/reservations.md
 """
 
 from math import inf
-from typing import NamedTuple
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.preemption import reclaim
@@ -16,44 +15,31 @@ from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 
-# Requests without possible victims, by queue, priority and tenant, with the budgets that block.
-NoVictims = dict[tuple[object, ...], str]
-
-
-class PassMemory(NamedTuple):
-    """What one pass over the pending gangs remembers, if it is cut into slices."""
-
-    tried: set[GangKey]
-    no_victims: NoVictims
-    broken: set[GangKey]  # reservations that cannot be met as planned
-
-    @classmethod
-    def empty(cls) -> "PassMemory":
-        return cls(set(), {}, set())
-
 
 class PassReservations:
     """by_key: all reservations, those of the scheduler. withheld: what of them is out of the snapshot now."""
 
-    def __init__(
-        self, scheduler: Scheduler, now: float, broken: set[GangKey], decisions: list[Decision]
-    ) -> None:
-        """broken: reservations that cannot be met as planned; it is continued. decisions: of this cycle."""
+    def __init__(self, scheduler: Scheduler) -> None:
         self.by_key = scheduler.reservations
-        self.broken = broken
+        self.broken = set[GangKey]()  # reservations that cannot be met as planned
         self.dropped = False  # a reservation ended, so others may fit
         self.withheld = WithheldCapacity(scheduler.state.snapshot)
-        self.running = RunningPods(scheduler.state, now)  # new after each change of a pod
+        self.running = RunningPods(
+            scheduler.state, scheduler.state.now
+        )  # new after each change of a pod
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._policy, self._context = scheduler.policy, scheduler.preemption
         self._queues = scheduler.queues
-        self._now = now
+        self._now = scheduler.state.now
+        self._asked: set[tuple[str, bool]] = set()
+
+    def begin(self, decisions: list[Decision], *, resumed: bool) -> None:
+        """Begins a pass or a slice of one: ends the reservations of gangs that no longer wait, and updates the others unless
+        the pass is resumed. The evictions that are due are appended as the state changes. decisions: of this cycle."""
+        self._now = self._state.now
+        self.pods_changed()
         # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
         self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
-
-    def update(self, decisions: list[Decision], *, resumed: bool) -> None:
-        """Ends the reservations of gangs that no longer wait, and updates the others unless the pass is resumed. The
-        evictions that are due are appended as the state changes."""
         for key, held in list(self.by_key.items()):
             if not self._holds(key, held):
                 self.drop(key)

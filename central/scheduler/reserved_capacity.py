@@ -20,7 +20,7 @@ from central.model.decisions import Decision, Evict
 from central.scheduler import containment, partial_gangs
 from central.scheduler.binding_reservations import BindingReservations
 from central.scheduler.pass_claims import PassClaims
-from central.scheduler.pass_reservations import PassMemory, PassReservations
+from central.scheduler.pass_reservations import PassReservations
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.queues import quota
 from central.scheduler.queues.order import run_time_s
@@ -45,47 +45,66 @@ Claimable = Callable[[], Sequence[Shortfalls] | None]
 
 
 class ReservedCapacity:
-    """Used for one pass over the pending gangs.
+    """Used for the passes over the pending gangs of one round, and kept between its slices.
 
+    reserved.begin(decisions, resumed=...)  # in each slice
     for view in reserved.views_for(gang):   # try to place the gang; stop when it fits
     reserved.on_bound(gang) | reserved.on_refused(gang, request) | reserved.release(gang)
     reserved.on_tried(gang)                 # always, before the next gang
-    reserved.close()                        # at the end: the snapshot is whole again
+    reserved.end()                          # of the slice: the snapshot is whole again
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        now: float,
-        memory: PassMemory,
-        decisions: list[Decision],
-        *,
-        resumed: bool = False,
-        began: float,
-    ) -> None:
-        """decisions: evictions whose dry runs succeeded are appended as the state changes.
-        memory: of the earlier slices of the pass; it is continued. resumed: only this pass has
-        changed free capacity since they ended, so their findings hold. began: when the round began: victims are
-        compared as they were then, so that what is counted of them holds for all slices."""
+    def __init__(self, scheduler: Scheduler, *, began: float) -> None:
+        """began: when the round began: victims are compared as they were then, so that what is counted of them holds for
+        all slices."""
         self._scheduler, self._state = scheduler, scheduler.state
-        self._now = now
+        self._now = scheduler.state.now
         self.claimed: list[Gang] = []  # that got the place that their victims left
-        self._tried, no_victims, self._broken = memory
-        self._held = PassReservations(scheduler, now, self._broken, decisions)
+        self._held = PassReservations(scheduler)
+        self._broken = self._held.broken
         self._reservations, self._withheld = self._held.by_key, self._held.withheld
-        self._claims = PassClaims(
-            scheduler, self._held, no_victims, decisions, now=now, began=began
-        )
-        self.postponed, self.withdrawn = self._claims.postponed, self._claims.withdrawn
-        self._binding = BindingReservations(scheduler, self._tried)
+        self._claims = PassClaims(scheduler, self._held, began=began)
+        self._binding = BindingReservations(scheduler)
         self._is_for_quota = False  # what is withheld stays so until show_free()
-        scheduler.state.pending.end_preemption_backoff(now)
-        self._held.update(decisions, resumed=resumed)
+
+    def begin(self, decisions: list[Decision], *, resumed: bool = False) -> None:
+        """Begins a pass or a slice of one. decisions: of this cycle; evictions whose dry runs succeeded are appended as the
+        state changes. resumed: only the pass has changed free capacity since its last slice, so its findings hold."""
+        self._now = self._state.now
+        self._claims.begin(decisions, resumed=resumed)
+        self._binding.begin(resumed=resumed)
+        self._state.pending.end_preemption_backoff(self._now)
+        self._held.begin(decisions, resumed=resumed)
+
+    def restart(self) -> None:
+        """Forgets what the pass found, for the next one."""
+        self._held.dropped = False
+        self._broken.clear()
+        self._binding.tried.clear()
+        self._claims.restart()
+
+    def alone(self, began: float, decisions: list[Decision]) -> "ReservedCapacity":
+        """Returns the same for gangs that are tried beside the pass, without what it found of victims."""
+        other = ReservedCapacity(self._scheduler, began=began)
+        other._held.broken = other._broken = self._broken
+        other._binding.tried = self._binding.tried
+        other.begin(decisions)
+        return other
 
     @property
     def dropped(self) -> bool:
         """Returns whether a reservation ended, so that others may fit."""
         return self._held.dropped
+
+    @property
+    def postponed(self) -> list[Gang]:
+        """Returns the gangs that searched victims a moment ago, and not again."""
+        return self._claims.postponed
+
+    @property
+    def withdrawn(self) -> list[Gang]:
+        """Returns the gangs whose bindings the pass withdrew for others."""
+        return self._claims.withdrawn
 
     def views_for(self, gang: Gang) -> Iterator[frozenset[object]]:
         """Changes the snapshot to what the gang may use, and yields a key for refusals that hold:
@@ -154,7 +173,7 @@ class ReservedCapacity:
         if own is None:
             head = self._head(gang)
             ahead = head is None or (
-                head.gang.key not in self._tried
+                head.gang.key not in self._binding.tried
                 and not (head.strict and head.gang.priority >= gang.priority)
             )
             own_places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
@@ -256,7 +275,7 @@ class ReservedCapacity:
         return gang.key in self._broken
 
     def on_tried(self, gang: Gang) -> None:
-        self._tried.add(gang.key)
+        self._binding.tried.add(gang.key)
 
     def release(self, gang: Gang) -> None:
         """Drops the reservation of a gang that cannot be tried now."""
@@ -266,6 +285,10 @@ class ReservedCapacity:
         """Before free capacity is read for the next gang: gives back what on_over_quota() left withheld."""
         if self._is_for_quota:
             self.close()
+
+    def end(self) -> None:
+        self.close()
+        self._binding.end()
 
     def close(self) -> None:
         self._is_for_quota = False

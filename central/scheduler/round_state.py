@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from central.model.arrays import Ints
 from central.model.decisions import Decision
 from central.scheduler import refused_alike
-from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.queues import order
 from central.scheduler.queues.turns import FairShares
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import Verdicts
 from central.scheduler.state.attempt import Outcome
@@ -34,15 +34,11 @@ class Round:
     dropped: bool = False  # a reservation ended, so those refused before are tried again
     last_pass: bool = False
     late: bool = False  # gangs were due that had been tried already
-    # See withdrawal.py. withdrawn: of the present pass.
-    claimed: list[Gang] = field(default_factory=list)
-    postponed: list[Gang] = field(default_factory=list)
-    withdrawn: list[Gang] = field(default_factory=list)
     binds: list[Decision] = field(default_factory=list)  # of earlier slices
     verdicts: Verdicts = field(default_factory=Verdicts)
     # By equivalence, see gang_attempt.refuse_alike().
     first_refused: dict[int, Gang] = field(default_factory=dict)
-    memory: PassMemory = field(default_factory=PassMemory.empty)
+    reserved: ReservedCapacity | None = None
     order: "PassOrder | None" = None  # of the gangs that are left, if it still holds
     version: int = -1  # of the queues, at the end of the last slice
     shares: FairShares = field(default_factory=dict)  # while only the round itself changes usage
@@ -59,9 +55,7 @@ class Round:
         return self.by_namespace[gang.namespace] >= FLOOD_TRIES
 
     def next_pass(self) -> None:
-        self.last_pass, self.dropped = True, False
-        self.memory, self.verdicts = PassMemory.empty(), Verdicts()
-        self.withdrawn = []
+        self.last_pass, self.dropped, self.verdicts = True, False, Verdicts()
         self.first_refused, self.order = {}, None
 
 

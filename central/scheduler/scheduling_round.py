@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from central.model.decisions import Bind, Decision
 from central.scheduler import containment, gang_attempt, refusal_reasons, refused_alike
 from central.scheduler.pass_claims import PREEMPTION_RETRY_S
-from central.scheduler.pass_reservations import PassMemory
 from central.scheduler.preemption import withdrawal
 from central.scheduler.queues import order
 from central.scheduler.reserved_capacity import ReservedCapacity
@@ -57,13 +56,11 @@ def schedule_pending(
     scheduler.state.pending.round = None  # if the state is rebuilt on the way, a new round begins
     if this.is_long_next:
         _try_long(scheduler, this, now, interrupt, decisions)
-        if this.epoch == -1:  # the memory is of the round before
-            this.memory = PassMemory.empty()
     resumed = this.epoch == pending.epoch
     if not resumed:
         this.shares = {}
-    # May free some.
-    reserved = _reserved(scheduler, this.memory, decisions, began=this.began, resumed=resumed)
+    reserved = _reserved(scheduler, this)
+    reserved.begin(decisions, resumed=resumed)  # may free some
     joined = _join(scheduler, this, now)
     if joined or not resumed or this.version != scheduler.queues.version:
         this.order = None
@@ -91,16 +88,10 @@ def _keep(scheduler: Scheduler, this: Round, decisions: Sequence[Decision]) -> N
     pending.round = this
 
 
-def _reserved(
-    scheduler: Scheduler,
-    memory: PassMemory,
-    decisions: list[Decision],
-    *,
-    began: float,
-    resumed: bool = False,
-) -> ReservedCapacity:
-    now = scheduler.state.now
-    return ReservedCapacity(scheduler, now, memory, decisions, resumed=resumed, began=began)
+def _reserved(scheduler: Scheduler, this: Round) -> ReservedCapacity:
+    if this.reserved is None:
+        this.reserved = ReservedCapacity(scheduler, began=this.began)
+    return this.reserved
 
 
 def _passes(
@@ -114,20 +105,21 @@ def _passes(
     Returns whether all gangs were tried."""
     pending = scheduler.state.pending
     complete = _one_pass(scheduler, this, reserved, budget, decisions)
-    if (complete or this.withdrawn) and this.dropped and not this.last_pass:
+    if (complete or reserved.withdrawn) and this.dropped and not this.last_pass:
         pending.columns.outcome[pending.refused_before()] = Outcome.DUE
-        pending.columns.outcome[pending.columns.rows_of(this.withdrawn)] = Outcome.DUE
+        pending.columns.outcome[pending.columns.rows_of(reserved.withdrawn)] = Outcome.DUE
         this.next_pass()
-        reserved = _reserved(scheduler, this.memory, decisions, began=this.began)
+        reserved.restart()
+        reserved.begin(decisions)
         complete = _one_pass(scheduler, this, reserved, budget, decisions)
     if not complete or not scheduler.queues.enabled:
         return complete
     claimants: list[Gang] = []
-    if this.claimed or this.postponed:
+    if reserved.claimed or reserved.postponed:
         claimants = withdrawal.claimants(
-            scheduler.preemption, this.claimed, this.postponed, this.binds + decisions
+            scheduler.preemption, reserved.claimed, reserved.postponed, this.binds + decisions
         )
-    if claimants or this.withdrawn:
+    if claimants or reserved.withdrawn:
         _try_claimants(scheduler, this, claimants, decisions)
     return True
 
@@ -137,10 +129,9 @@ def _try_claimants(
 ) -> None:
     """Lets these gangs claim what others got in this round, before the bindings of its last slice leave. Who loses its
     binding by that, or has lost it, is tried once more, for a place that nobody claims."""
-    memory = this.memory._replace(no_victims={})
-    alone = Round(this.began, is_alone=True, memory=memory)
-    reserved = _reserved(scheduler, memory, decisions, began=this.began)
-    reserved.withdrawn += this.withdrawn
+    alone = Round(this.began, is_alone=True)
+    reserved = _reserved(scheduler, this).alone(this.began, decisions)
+    reserved.withdrawn.extend(_reserved(scheduler, this).withdrawn)
     scheduler.state.pending.wakeups[withdrawal.CLAIMED] += len(claimants)
     for gang in claimants:
         gang.preemption.not_before = 0.0
@@ -148,7 +139,7 @@ def _try_claimants(
     for gang in reserved.withdrawn:
         account(scheduler, gang)
         _try(scheduler, alone, gang, reserved, decisions)
-    reserved.close()
+    reserved.end()
     this.dropped |= reserved.dropped
 
 
@@ -168,13 +159,11 @@ def _try_long(
     gang, *others = long
     for other in others:
         pending.try_later(other, now + gang_attempt.LIMITED_S)
-    # What it remembers of attempts with less work does not count.
-    memory = this.memory._replace(no_victims={})
-    reserved = _reserved(scheduler, memory, decisions, began=this.began)
-    alone = Round(this.began, is_alone=True, memory=memory, interrupt=interrupt)
+    reserved = _reserved(scheduler, this).alone(this.began, decisions)
+    alone = Round(this.began, is_alone=True, interrupt=interrupt)
     _try(scheduler, alone, gang, reserved, decisions)
     reserved.on_tried(gang)
-    reserved.close()
+    reserved.end()
     this.dropped |= reserved.dropped
 
 
@@ -262,11 +251,8 @@ def _one_pass(
         if reserved.withdrawn and not this.last_pass:  # what they were to take is free for all
             this.dropped, complete = True, False
             break
-    reserved.close()
+    reserved.end()
     this.dropped |= reserved.dropped
-    this.claimed += reserved.claimed
-    this.postponed += reserved.postponed
-    this.withdrawn += reserved.withdrawn
     return complete
 
 
@@ -345,14 +331,14 @@ def _attempt(
         refused_alike.refuse(scheduler, gang, same)
         return Outcome.REFUSED
     this.by_namespace[gang.namespace] += 1
-    meter = scheduler.state.snapshot.meter
+    meter, withdrawn = scheduler.state.snapshot.meter, len(reserved.withdrawn)
     meter.begin(attempt.work_factor, this.interrupt, attempt.undisturbed)
     attempt.undisturbed = 0
     gang_attempt.schedule(
         scheduler, gang, reserved, decisions, shares=not this.is_alone, verdicts=this.verdicts
     )
     account(scheduler, gang)
-    for other in reserved.withdrawn:
+    for other in reserved.withdrawn[withdrawn:]:
         account(scheduler, other)
     if scheduler.quarantine.set_asides:
         scheduler.quarantine.release(containment.key_of_gang(gang))

@@ -15,7 +15,12 @@ from central.scheduler.snapshot.snapshot import ReservedGpus, Snapshot
 from central.scheduler.state.gangs import GangKey
 
 _volumes = attrgetter("withheld_volumes")
+_key = attrgetter("gang.key")
 _LENT = ("", "", False)  # among the reserved GPUs
+
+
+def _refreshed(reservations: Sequence[Reservation]) -> int:
+    return sum(held.refreshed for held in reservations)
 
 
 def _beside(held: Reservation) -> bool:
@@ -26,6 +31,21 @@ class _Together(NamedTuple):
     rows: Ints
     taken: Ints
     masks: list[int]  # none
+
+
+class _GivenBack(NamedTuple):
+    """What was withheld last, and given back at once. Slices of a round begin with the same."""
+
+    order: list[Reservation]
+    refreshed: int
+    together: _Together
+    taken: dict[GangKey, tuple[Reservation, Withheld]]
+    gpus: dict[GangKey, ReservedGpus]
+    names: list[str] | None
+
+    def begins(self, reservations: list[Reservation]) -> bool:
+        same = reservations[: len(self.order)] == self.order
+        return same and self.refreshed == _refreshed(self.order)
 
 
 class WithheldCapacity:
@@ -42,6 +62,7 @@ class WithheldCapacity:
         # By row and column, what claims of these take.
         self._claimed: Ints = np.zeros((0, 0), dtype=np.int64)
         self._lent: tuple[Ints, Ints] | None = None  # rows and amounts, see _lend()
+        self._given_back: _GivenBack | None = None
 
     def set(
         self,
@@ -123,7 +144,7 @@ class WithheldCapacity:
         if added is not None:
             self._withhold(added)
             return
-        self._names = None
+        names_before, self._names = self._names, None
         keep = _unaffected(before, binding)
         gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
         reservations = [held for held, _ in gone]
@@ -131,8 +152,13 @@ class WithheldCapacity:
         self._count(reservations, -1, together)
         if together is not None:
             self._snapshot.columns.shift(*together, free=True)
-            for held, _ in gone:
-                del self._snapshot.reserved_gpus[held.gang.key]
+            gpus = {key: self._snapshot.reserved_gpus.pop(key) for key in map(_key, reservations)}
+            if not binding:
+                last = _GivenBack(
+                    before, _refreshed(before), together, self._taken, gpus, names_before
+                )
+                self._given_back, self._taken, self._order, self._names = last, {}, [], []
+                return
         for held, taken in reversed(gone if together is None else ()):
             held.give_back(self._snapshot, taken)
         stays = {held: taken for held, taken in self._taken.values() if held in keep}
@@ -148,7 +174,14 @@ class WithheldCapacity:
         self._snapshot.reserved_gpus = {key: reserved[key] for key in self._taken}
 
     def _withhold(self, added: list[Reservation]) -> None:
-        snapshot, together = self._snapshot, _together(added)
+        snapshot, last = self._snapshot, self._given_back
+        if last is not None and not self._order and last.begins(added):
+            self._count(last.order, 1, last.together)
+            snapshot.columns.shift(*last.together, free=False)
+            snapshot.reserved_gpus.update(last.gpus)
+            self._taken, self._order, self._names = dict(last.taken), list(last.order), last.names
+            self._given_back, added = None, added[len(last.order) :]
+        together = _together(added)
         self._count(added, 1, together)
         if together is None:
             for held in added:

@@ -201,7 +201,8 @@ def evicts(given: Case, claimant: str, victim: str) -> bool:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_rules_are_those_that_are_written(seed: int) -> None:
-    """Also in one pass over the gangs, in which answers are kept, and while more gangs are tried."""
+    """Also in one pass over the gangs, in which answers are kept, and while more gangs are tried; and where the pass goes on
+    in another slice, after a gang has got another priority."""
     dice = random.Random(seed)
     given = case(dice)
     names = sorted(given.queue)
@@ -216,13 +217,22 @@ def test_the_rules_are_those_that_are_written(seed: int) -> None:
         reservations[foreign.key] = reserve(given, foreign, dice)
     tried = set(dice.sample(names, dice.randint(0, 3)))
     keys = {given.gang(name).key for name in tried}
-    in_one_pass = BindingReservations(given.scheduler, keys)
+    in_one_pass = BindingReservations(given.scheduler)
+    in_one_pass.begin(resumed=False)
+    in_one_pass.tried = keys
     for name in dice.choices(names, k=12):
         gang = given.gang(name)
         binding = [held for held in reservations.values() if expected(given, held, gang, tried)]
         assert names_of(in_one_pass.of(gang)) == names_of(binding)
         tried.add(name)
         keys.add(gang.key)
+        if dice.random() < 0.5:
+            in_one_pass.end()
+            moved = given.gang(dice.choice(names))
+            assert moved.object is not None
+            given.priority[moved.name] = priority = dice.randrange(3)
+            apply(given.scheduler, replace(moved.object, priority=priority))
+            in_one_pass.begin(resumed=True)
 
 
 def names_of(reservations: Sequence[Reservation]) -> list[str]:

@@ -17,8 +17,8 @@ def test_rows_are_those_of_the_claims_that_stand() -> None:
     facts += [factories.pod(f"u-{i}", 1, priority=10, created=float(i)) for i in range(5)]
     schedule_once(made, facts, 100.0)
     claims = list(made.reservations.values())
-    reservations = PassReservations(made, 101.0, set(), [])
-    asked = PassClaims(made, reservations, {}, [], now=101.0, began=101.0)
+    reservations = PassReservations(made)
+    asked = PassClaims(made, reservations, began=101.0)
 
     def assert_rows(own: Reservation | None) -> None:
         others = [held for held in made.reservations.values() if held is not own]
@@ -31,6 +31,8 @@ def test_rows_are_those_of_the_claims_that_stand() -> None:
     assert all(held.by_eviction for held in claims)
     for own in (None, claims[4], None, claims[1], claims[0], None):
         assert_rows(own)
+    asked.begin([], resumed=True)
+    assert_rows(None)
     reservations.drop(claims[2].gang.key)
     for own in (None, claims[3], None):
         assert_rows(own)

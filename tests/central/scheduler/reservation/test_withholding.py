@@ -204,3 +204,31 @@ def test_reserved_gpus_are_counted_as_the_node_has_them_now() -> None:
     assert snapshot.gpus_with_reserved()[0] == 8
     snapshot.columns.shift(held.place.rows, held.withheld * 0, [0b1111], free=False)
     assert (snapshot.gpus_with_reserved()[0], snapshot.columns.gpus.count[0]) == (4, 3)
+
+
+def test_a_slice_withholds_what_the_last_one_gave_back_and_more() -> None:
+    """As it is by now: a reservation that was updated in between takes another amount."""
+    made = cluster()
+    columns, snapshot = made.state.snapshot.columns, made.state.snapshot
+    held = [reserved(made, name, [row, row + 1], 6) for row, name in enumerate("dabc")]
+    held[1].by_eviction = False
+    withheld = WithheldCapacity(snapshot)
+
+    def found(some: WithheldCapacity, chosen: list[Reservation]) -> tuple[object, ...]:
+        some.set(chosen)
+        names = {key: each.name for key, each in snapshot.reserved_gpus.items()}
+        seen = columns.free.tolist(), names, [*some.holders()], some._claimed.tolist()
+        assert some.reservations() == chosen
+        some.set([])
+        assert not snapshot.reserved_gpus
+        return seen
+
+    whole = columns.free.copy()
+    for step, chosen in enumerate((held[:3], held[:3], held, held, held[1:], held[:2], held)):
+        if step == 3:
+            running = factories.pod("p", 5, node="n01", phase="Running")
+            schedule_once(made, [running], 1.0)
+            whole = columns.free.copy()
+            held[1].refresh(made.state, 1.0)
+        assert found(withheld, chosen) == found(WithheldCapacity(snapshot), chosen), step
+        assert (columns.free == whole).all()
