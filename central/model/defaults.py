@@ -7,7 +7,8 @@ SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
 START_WITHIN_S = 900.0  # seconds until the pods of a gang must be ready
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 MAX_GRACE_S = 600.0  # seconds that a victim may take to end, whatever its own grace period
-LARGE_CLAIM = 0  # capacity of victims in other queues, as a multiple of what the claimant needs; 0: no claim is large
+# Capacity of victims in other queues, as a multiple of what the claimant needs; 0: no claim is large.
+LARGE_CLAIM = 16
 LARGE_CLAIM_WAIT_S = 300.0  # from the claimant's creation until it makes a large claim
 LOST_AFTER_S = (
     300.0  # seconds behind its grace period, for a pod that terminates on a node that is not ready
