@@ -125,9 +125,7 @@ class ClaimSearch:
         for keeps_shares in (True,) if self._request.growth else (True, False):
             self._claim.keeps_shares, self._claim.kept_a_share = keeps_shares, False
             found = self._search(self._may_give)
-            if found is None:
-                found = self._inside_departments()
-            else:
+            if found is not None:
                 found = _refined(found, self._from_furthest)
             if found is not None or not self._claim.kept_a_share:
                 break
@@ -209,15 +207,6 @@ class ClaimSearch:
         if of is not None and self._queue_of(victim) not in of:
             return False
         return may_evict(ENTITLEMENT, self._claimant, victim)
-
-    def _inside_departments(self) -> PreemptionPlan | None:
-        """From queues nearer to the gang only, where what it may take from there does not go with the rest."""
-        levels = sorted(set(self._claim.givers().values()), reverse=True)
-        for level in levels[1:]:
-            near = {queue for queue, at in self._claim.givers().items() if at <= level}
-            if found := self._search(partial(self._may_give, of=near)):
-                return found
-        return None
 
     def _from_furthest(self, found: PreemptionPlan) -> PreemptionPlan:
         """The plan with the fewest queues, those that are furthest above their shares, if there is one."""

@@ -1,8 +1,5 @@
-"""The best victims where sorting finds them, without any search. Two common cases:
-
-- One pod is missing, and the least harmful unit of all suffices for it by itself. Every other choice has a unit that
-  does at least as much harm.
-- Each unit frees capacity for exactly one pod, whichever others go: pods of one kind on full nodes.
+"""The best victims where sorting finds them, without any search: each unit frees capacity for exactly one pod, whichever
+others go. So it is with pods of one kind on full nodes.
 
 Design: docs/design/evictions.md
 """
@@ -37,8 +34,6 @@ def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -
     each = free // request
     start = np.maximum(each.min(axis=1), 0)
     most = np.maximum((without // request).min(axis=1), 0)
-    if missing == 1 and (alone := _least_harmful_gang(free, request, gangs, most)) is not None:
-        return np.array([alone], dtype=np.int64)
     used = np.zeros(len(free), dtype=np.bool_)
     used[row] = True
     limiting = (each < most[:, None]) & used[:, None]
@@ -64,20 +59,3 @@ def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -
     keys = [harm[useful, part] for part in reversed(range(harm.shape[1]))]
     chosen: Ints = useful[np.lexsort((first[row[useful]], *keys))]
     return chosen[:missing]
-
-
-def _least_harmful_gang(free: Ints, request: Ints, gangs: SingleRowGangs, most: Ints) -> int | None:
-    """The least harmful unit, of those that free what their rows have too little of. None: it suffices for no pod by
-    itself. most: pods by row without all."""
-    row, frees, harm = gangs
-    short = free // request < most[:, None]
-    useful = np.flatnonzero((short[row] & (frees > 0)).any(axis=1))
-    if not len(useful):
-        return None
-    keys = [harm[useful, part] for part in reversed(range(harm.shape[1]))]
-    useful = useful[np.lexsort((row[useful], *keys))]
-    useful = useful[(harm[useful] == harm[useful[0]]).all(axis=1)]
-    before = free[row[useful]]
-    now, then = (have // request for have in (before, before + frees[useful]))
-    enough = np.maximum(then.min(axis=1), 0) > np.maximum(now.min(axis=1), 0)
-    return int(useful[enough.argmax()]) if enough.any() else None

@@ -3,8 +3,7 @@
 Harm is compared as harm.py says. Members above a gang's minimum are units of their own; the rest of a
 gang is evicted whole or not at all. No disruption budget is overspent. Quota that queues lack is one more row, QUOTA, so
 that it is freed together with capacity. This module makes a good choice,
-from which no unit can be left out, and in which the highest priority is as low as can be. exact_search.py
-finds the best one where the domain is small enough.
+from which no unit can be left out. exact_search.py finds the best one where the domain is small enough.
 
 Design: docs/design/evictions.md
 """
@@ -125,61 +124,9 @@ def total_harm(units: Iterable[EvictionUnit]) -> Harm:
 def choose_victims(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
     """A good choice from which no unit can be left out. None: none was found; with allowances there
     may still be one."""
-    ranks = sorted({unit.harm[0] for unit in problem.units})
-    if len(ranks) < 2:
-        return _good_choice(problem)
-    least_urgent = _least_urgent(problem)
-    if least_urgent is not None:
-        better = _good_choice(_up_to(problem, total_harm(least_urgent)[0]))
-        return least_urgent if better is None else min(better, least_urgent, key=total_harm)
-    best: list[EvictionUnit] | None = None
-    low, high = 0, len(ranks)
-    while low < high:
-        middle = (low + high) // 2
-        found = _good_choice(_up_to(problem, ranks[middle]))
-        if found is None:
-            low = middle + 1
-        else:
-            best, high = found, middle
-    return best
-
-
-def _good_choice(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
-    keys = (_by_harm, _by_harm_per_size, *((_by_allowances,) if problem.allowed else ()))
-    answers = [_greedy(problem, key, start) for start in _starts(problem) for key in keys]
+    answers = [_greedy(problem, key) for key in (_by_harm, _by_harm_per_size)]
     found = [drop_unneeded(problem, answer) for answer in answers if answer is not None]
     return min(found, key=total_harm, default=None)
-
-
-def _starts(problem: LeastHarmProblem) -> list[list[EvictionUnit]]:
-    """Nothing; where quota is lacking, also what frees the capacity and counts for the quota."""
-    if not problem.lacking or problem.missing <= 0:
-        return [[]]
-    near = [unit for unit in problem.units if QUOTA in unit.frees]
-    first = _good_choice(replace(problem, units=near, lacking=()))
-    return [[]] if first is None else [first, []]
-
-
-def _least_urgent(problem: LeastHarmProblem) -> list[EvictionUnit] | None:
-    """Evicts everything, and then nothing that need not go, most harm first: any other choice has a
-    victim of at least the same priority. None: that overspends an allowance, or it is not enough."""
-    whole = {unit.gang for unit in problem.units if unit.whole}
-    left = {gang: most for gang, most in problem.surplus.items() if gang not in whole}
-    start: list[EvictionUnit] = []
-    for unit in sorted(problem.units, key=lambda unit: (unit.harm, -unit.rank)):
-        if not unit.whole:
-            if not left.get(unit.gang):
-                continue
-            left[unit.gang] -= 1
-        start.append(unit)
-    if not (problem.is_solved_by(start) and problem.within_allowances(start)):
-        return None
-    return drop_unneeded(problem, start)
-
-
-def _up_to(problem: LeastHarmProblem, rank: int) -> LeastHarmProblem:
-    """The problem without units of a higher priority."""
-    return replace(problem, units=[unit for unit in problem.units if unit.harm[0] <= rank])
 
 
 def _plus(a: Sequence[int], b: Sequence[int]) -> Vector:
@@ -197,10 +144,6 @@ def _by_harm(unit: EvictionUnit, row: int) -> Vector:
 
 def _by_harm_per_size(unit: EvictionUnit, row: int) -> Vector:
     return (*_each(unit.harm, max(unit.frees[row][0], 1)), -unit.rank)
-
-
-def _by_allowances(unit: EvictionUnit, row: int) -> Vector:
-    return (sum(unit.uses.values()), *unit.harm, -unit.rank)
 
 
 UnitOrder = Callable[[EvictionUnit, int], Vector]
@@ -261,11 +204,8 @@ class _PickedUnits:
 RowChoice = tuple[Vector, list[EvictionUnit]]
 
 
-def _greedy(
-    problem: LeastHarmProblem, key: UnitOrder, start: Sequence[EvictionUnit]
-) -> list[EvictionUnit] | None:
+def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | None:
     """Takes units that free the quota, then repeatedly those on the row that fits more pods for the least harm each.
-    start: that are taken in any case.
 
     The key is the order in which units of a row are considered. No single order is good:
 
@@ -275,16 +215,13 @@ def _greedy(
     GPU
       is missing, this order evicts the large gang, where a small one would do: (1, 10, 1).
 
-    So choose_victims() tries both and keeps the better answer. With allowances it also tries the
-    units that use least of them, because the other orders may get stuck.
+    So choose_victims() tries both and keeps the better answer.
     """
-    return _Greedy(problem, key, start).choose()
+    return _Greedy(problem, key).choose()
 
 
 class _Greedy:
-    def __init__(
-        self, problem: LeastHarmProblem, key: UnitOrder, start: Sequence[EvictionUnit]
-    ) -> None:
+    def __init__(self, problem: LeastHarmProblem, key: UnitOrder) -> None:
         self.problem, self._key = problem, key
         self._taken = _PickedUnits(problem)
         self._missing = problem.missing
@@ -292,7 +229,6 @@ class _Greedy:
         self._heap: list[tuple[Vector, int, int, list[EvictionUnit]]] = []
         # rows; the last one is next
         self._to_weigh = sorted(problem.by_row.keys() - {QUOTA}, reverse=True)
-        self._take(start)
 
     def choose(self) -> list[EvictionUnit] | None:
         if self.problem.lacking and not self._free_quota():
@@ -329,8 +265,6 @@ class _Greedy:
         problem, taken = self.problem, self._taken
         touched: set[int] = set()
         for unit in units:
-            if unit in taken.chosen or unit.gang in taken.whole:
-                continue
             rows = unit.frees.keys() - {QUOTA}
             before = sum(problem.capacity(row, taken.free[row]) for row in rows)
             taken.take(unit)
@@ -378,8 +312,6 @@ def _best_on_row(taken: _PickedUnits, row: int, key: UnitOrder, missing: int) ->
         gained += sum(_added_elsewhere(taken, one, row) for one in needed if len(one.frees) > 1)
         pods = min(gained, missing)
         score = (*_each(total_harm(needed), pods), -sum(one.rank for one in needed))
-        if key is _by_allowances:
-            score = (sum(key(one, row)[0] for one in needed) * _PRECISION // pods, *score)
         if best is None or score < best[0]:
             best = (score, needed)
         if gained >= missing:

@@ -46,11 +46,10 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     shared = any(podclass.share_containers for podclass in classes)
     if request.quota:
         return _from_those_that_count(context, request) or search_everywhere(context, request)
-    own = request.spares_minimum(request.gang)
-    if own or len(placement.groups) != 1 or placement.subgroups:
+    unlike = len(placement.groups) != 1 or placement.subgroups
+    # What shares and whole GPUs free is no sum.
+    if unlike or shared or request.spares_minimum(request.gang):
         return search_everywhere(context, request)
-    if shared:
-        return search_everywhere(context, request)  # what shares and whole GPUs free is no sum
     return _Narrowed(context, request).find()
 
 
