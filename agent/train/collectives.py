@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import selectors
 import socket
@@ -40,6 +41,23 @@ def abort(before: frozenset[str], leader_port: int) -> int:
                     copy.shutdown(socket.SHUT_RDWR)
                     count += 1
     return count
+
+
+def entered() -> tuple[int, str]:
+    """Returns how many collectives of the default group this process has begun (-1: unknown), and the first of any group
+    that has not ended, as PyTorch's flight recorder has it ("": none, or unknown)."""
+    group: Any = process_group()
+    count, found = -1, ""
+    with contextlib.suppress(AttributeError, RuntimeError, ValueError, KeyError, TypeError):
+        default = group.distributed_c10d._get_default_group()
+        count = int(default._get_sequence_number_for_group())
+        recorder = sys.modules["torch._C._distributed_c10d"]
+        kind = "nccl" if "nccl" in str(group.get_backend()) else "fr"
+        for each in json.loads(getattr(recorder, f"_dump_{kind}_trace_json")())["entries"]:
+            if not each["retired"]:
+                name = str(each["profiling_name"]).rpartition(":")[2]
+                return count, f"{name} {each['collective_seq_id']} of {each['process_group'][1]}"
+    return count, found
 
 
 def leave() -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from .client import CoordinatorClient, CoordinatorError
+from .standstill import LEAST_S
 
 SPAN_S = 30.0  # where the coordinator does not say
 CUT_OFF = 75  # exit code: EX_TEMPFAIL
@@ -42,7 +43,7 @@ class GenerationLease:
         self, client: CoordinatorClient, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client, self._clock = client, clock
-        self.span_s = SPAN_S
+        self.span_s, self.hang_s = SPAN_S, LEAST_S
         self._longest_s = 0.0  # between two steps
         self._worked_at = clock()
         self._first = True  # no step of this generation was taken yet
@@ -86,35 +87,36 @@ class GenerationLease:
 
 
 class HangWatch:
-    """Looks after a turn whose thread may hang in a collective and reach no check: ends the process when it is cut off, and the
-    collectives when a member is lost without which no step is taken."""
+    """Looks after a turn whose thread may hang and reach no check: calls functions twice a second."""
 
-    def __init__(self, lease: GenerationLease) -> None:
-        self._lease = lease
-        self._member_lost: Callable[[], bool] = bool
-        self._abort: Callable[[], object] = bool
-        self._in_turn = threading.Event()
+    def __init__(self) -> None:
+        self._looks: tuple[Callable[[], object], ...] = ()
+        self._in_turn, self._looking = threading.Event(), threading.Lock()
         threading.Thread(target=self._watch, name="lockstep-lease", daemon=True).start()
 
     @contextlib.contextmanager
-    def turn(self, member_lost: Callable[[], bool], abort: Callable[[], object]) -> Iterator[None]:
-        self._lease.begin()
-        self._member_lost, self._abort = member_lost, abort
+    def turn(self, *looks: Callable[[], object]) -> Iterator[None]:
+        self._looks = looks
         self._in_turn.set()
         try:
             yield
         finally:
-            self._in_turn.clear()
+            with (
+                self._looking
+            ):  # what ends the collectives of this turn must not meet those of the next one
+                self._in_turn.clear()
 
     def _watch(self) -> None:
         while True:
             self._in_turn.wait()
             time.sleep(_LOOK_S)
-            if not self._in_turn.is_set():
-                continue
-            if self._member_lost() and self._lease.stalled():
-                self._abort()
-            if self._lease.expired():
-                sys.stderr.write(f"lockstep_train: {CutOff(self._lease.span_s)}\n")
-                sys.stderr.flush()
-                os._exit(CUT_OFF)  # an exception would not be seen: the main thread hangs
+            with self._looking:
+                for look in self._looks if self._in_turn.is_set() else ():
+                    look()
+
+
+def end_process(why: object) -> None:
+    """Ends this process at once: an exception would not be seen where the main thread hangs."""
+    sys.stderr.write(f"lockstep_train: {why}\n")
+    sys.stderr.flush()
+    os._exit(CUT_OFF)

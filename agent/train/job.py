@@ -9,24 +9,26 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from . import collectives, member_files, stop_signal, undo
+from . import collectives, member_files, standstill, stop_signal, undo
 from .agreement import Ranks, process_ranks
 from .checkpoints import Checkpoints, CoordinatedRecord, LocalRecord, Saved
-from .client import Stale
+from .client import CoordinatorError, Stale
 from .environment import LaunchedRank, coordinator, launched_rank, pod_place
 from .generation import Generation
-from .generation_lease import CUT_OFF, CutOff, HangWatch
+from .generation_lease import CUT_OFF, CutOff, HangWatch, end_process
 from .membership import Membership
 from .sources import CoordinatorSource, NoChange, SignalSource
+from .standstill import StepWatch
 from .world import Source, World
 
 FOLDER = "checkpoints"
 SIGNAL_WITHIN_S = 60.0
 SAVE_WITHIN_S = 15.0  # how long save() waits for an answer of the coordinator
 _AGAIN_S = 0.2
+_TELL_S = 2.0  # how long the coordinator is waited for when this process stands still
 _OTHERS_CONTINUE = "the other members took this process for lost; start it again"
 _log = logging.getLogger("lockstep_train")
 _present: list[Job] = []  # what join() returned last
@@ -53,6 +55,7 @@ class Job:
         self._record = None if membership is None else CoordinatedRecord(membership)
         self.checkpoints = Checkpoints(folder, self._record or LocalRecord(folder))
         self._hangs: HangWatch | None = None
+        self._steps = StepWatch(self._tell_standstill)
         self.world: World | None = None  # of the present turn
         self._follows = self._leaves = False
         self.save_within_s = SAVE_WITHIN_S
@@ -114,7 +117,7 @@ class Job:
             if self._record is not None:
                 self._record.within_s = None if self._follows else self.save_within_s
             try:
-                with self._busy():
+                with self.busy():
                     if together:
                         self.checkpoints.save_together(
                             step, world.generation, write, ranks=self._ranks(world), data=data
@@ -146,9 +149,23 @@ class Job:
             )
         return ranks
 
-    def _busy(self) -> AbstractContextManager[None]:
-        """Returns a context in which the absence of steps is intended."""
-        return nullcontext() if self.membership is None else self.membership.lease.busy()
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """A context in which no steps are intended, such as a long evaluation. save() has its own."""
+        membership = self.membership
+        with self._steps.busy(), nullcontext() if membership is None else membership.lease.busy():
+            yield
+
+    def _tell_standstill(self, found: dict[str, Any]) -> None:
+        membership, world = self.membership, self.world
+        if membership is not None and world is not None:
+            entered, waits_in = collectives.entered()
+            found |= {**membership.place.identity(), "generation": world.generation}
+            found |= {"rank": world.rank, "size": world.size}
+            with suppress(CoordinatorError):  # it is told again
+                membership.client.post(
+                    "/v1/standstill", {**found, "entered": entered, "waits_in": waits_in}, _TELL_S
+                )
 
     def latest(self, *, together: bool = False) -> Saved | None:
         """The newest complete checkpoint whose files are what was written, which is said where that is not the newest;
@@ -178,21 +195,35 @@ class Job:
         self.world = world
         yield world
         world.settle()
-        with self._busy():
+        with self.busy():
             self.checkpoints.wait()
 
     def _watched_turn(
         self, membership: Membership, world: World, found: Generation
     ) -> Iterator[World]:
-        """Runs _turn(). Ends the process if it is cut off from the coordinator and from the other members, and its
-        collectives if another member is lost."""
-        self._hangs = self._hangs or HangWatch(membership.lease)
+        """Runs _turn(). Ends the process if it is cut off from the coordinator and from the other members, or replaced,
+        and its collectives if another member is lost without which no step is taken."""
         undo.begin_turn()
         before = frozenset(collectives.sockets().values())
-        with self._hangs.turn(
-            lambda: bool(found.lost(membership.newest)),
-            lambda: collectives.abort(before, found.leader_port),
-        ):
+        lease = membership.lease
+        lease.begin()
+        if standstill.VARIABLE not in os.environ:
+            self._steps.least_s = lease.hang_s
+
+        def look() -> None:
+            if found.lost(membership.newest) and lease.stalled():
+                collectives.abort(before, found.leader_port)
+            if lease.expired():
+                end_process(CutOff(lease.span_s))
+            if membership.replaced:
+                end_process(_OTHERS_CONTINUE)
+
+        yield from self._looked_after(world, look)
+
+    def _looked_after(self, world: World, *looks: Callable[[], object]) -> Iterator[World]:
+        self._hangs = self._hangs or HangWatch()
+        self._steps.begin()
+        with self._hangs.turn(self._steps.look, *looks):
             yield from self._turn(world)
 
     def _survives(self, found: Generation, error: BaseException) -> bool:
@@ -248,10 +279,10 @@ class Job:
             leader=leader,
             previous_size=previous,
             survives=lambda error: self._survives(found, error),
+            watch=self._steps,
         )
 
-    @staticmethod
-    def _launched_as(launched: LaunchedRank, source: Source) -> World:
+    def _launched_as(self, launched: LaunchedRank, source: Source) -> World:
         stop_signal.install()
         return World(
             source,
@@ -261,12 +292,13 @@ class Job:
             local_size=launched.local_size,
             generation=launched.generation,
             restarts=True,
+            watch=self._steps,
         )
 
     def _launched_world(self, launched: LaunchedRank) -> Iterator[World]:
         source = SignalSource()
         world = self._launched_as(launched, source)
-        yield from self._turn(world)
+        yield from self._looked_after(world)
         source.turned()
         if world.ended:
             # Another rank's launcher may have spoken first. A process that ended before its own launcher

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from . import launch_alone, member_files, stop_signal
 from .child_processes import ChildProcesses
-from .client import CoordinatorError
+from .client import CoordinatorError, Stale
 from .environment import BadVariable, PodPlace, coordinator, pod_place
 from .generation import Generation
 from .generation_lease import CUT_OFF, CutOff
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Launcher(Membership(client, place).start(), given).run()
     except (BadVariable, CoordinatorError) as error:
         _say(str(error))
-        if isinstance(error, CutOff):
+        if isinstance(error, (CutOff, Stale)):
             return TRY_AGAIN
         return BAD_USAGE if isinstance(error, BadVariable) else 1
     except OSError as error:

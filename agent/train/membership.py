@@ -54,11 +54,17 @@ class Membership:
     def _joined(self, answer: Answer) -> None:
         """The coordinator gives up who is silent for as long as it says here."""
         self.lease.span_s = float(answer.get("silent_s") or SPAN_S)
+        self.lease.hang_s = float(answer.get("hang_s", self.lease.hang_s))
 
     @property
     def newest(self) -> Generation:
         with self._changed:
             return self._newest
+
+    @property
+    def replaced(self) -> bool:
+        """Returns whether the coordinator has refused this process: another one speaks for the member, or is to."""
+        return isinstance(self._refused, Stale)
 
     @property
     def left_by_plan(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Union
 
 from .batches import Batch, Cursor, Shape, StepPlan
 from .sequences import RecordSequence, ShardSequence
+from .standstill import LOADS, STEPS
 
 Position = dict[str, Union[int, str]]
 Loader = Callable[["BatchSampler"], Iterable[Any]]
@@ -149,8 +150,11 @@ class Order:
         that was handed out counts as taken."""
         sampler = BatchSampler(self, world)
         source = iter(sampler if loader is None else loader(sampler))
+        enter = getattr(world, "enter", str)  # of a World
         for plan, ids, records, last in sampler.pieces():
+            enter(LOADS)
             data = next(source, _NOTHING)
+            enter(STEPS)
             if data is _NOTHING:
                 raise RuntimeError(
                     f"the loader ended before step {plan.step + 1}: it must yield one batch for each "

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .generation_lease import GenerationLease
+from .standstill import VARIABLE
 
 STEP_FILE = "LOCKSTEP_STEP_FILE"  # variable
 SAVING, IN_TURN = "saving", "turn"  # kinds of marks
@@ -67,6 +68,7 @@ class StepFile:
         path.parent.mkdir(exist_ok=True)
         path.touch()
         os.environ[STEP_FILE] = str(path)
+        os.environ.setdefault(VARIABLE, f"{lease.hang_s:g}")
         lease.begin()
         return cls(path, generation, lease)
 

@@ -102,7 +102,7 @@ class LockstepRendezvous(api.RendezvousHandler):  # type: ignore[misc]
         """1: there is a newer generation, and the workers must start again; or this agent is cut off, and
         next_rendezvous() says so."""
         newest = self._membership.newest
-        if self._steps is None or self._steps.cut_off():
+        if self._membership.replaced or self._steps is None or self._steps.cut_off():
             return int(self._steps is not None or newest.number > self._number)
         if not newest.over and newest.number <= self._number:
             return 0

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from . import undo
 from .agreement import LoneAgreement, TorchAgreement, process_group
+from .standstill import BETWEEN, StepWatch
 
 NO_STEP = -1
 
@@ -42,12 +43,13 @@ class World:
         previous_size: int = 0,
         restarts: bool = False,
         survives: Callable[[BaseException], bool] | None = None,
+        watch: StepWatch | None = None,
     ) -> None:
         self.rank, self.size, self.generation = rank, size, generation
         self.local_rank, self.local_size = local_rank, local_size
         self.previous_size, self.restarts = previous_size, restarts
         self._leader, self._source = leader, source
-        self._survives = survives
+        self._survives, self._watch = survives, watch
         self._agreement: LoneAgreement | TorchAgreement | None = None
         self.samples = 0  # that this rank took; Order counts them
         self.epoch_left: int | None = None  # records of all ranks; Order knows them
@@ -97,7 +99,13 @@ class World:
             self.ended = generation > self.generation and step >= stop_after
         if self.ended:
             self.settle()
+        self.enter(BETWEEN)
         return self.ended
+
+    def enter(self, phase: str) -> None:
+        """The thread that trains begins this phase, as Order says."""
+        if self._watch is not None:
+            self._watch.enter(phase)
 
     def settle(self) -> None:
         """Wait for the exchange that over() started last. worlds() does it at the end of a turn."""

@@ -50,6 +50,7 @@ async def _serve(args: argparse.Namespace) -> int:
     token = _token(args.token_file)
     tls = _tls(args.tls_dir)
     state = StoredState(args.job, _rules(args), args.task_failed_most)
+    state.standstills.replaces = args.on_hang == "replace"
     scheduler = _scheduler(args)
     kept = _store(args.store, scheduler)
     await _load(state, kept)
@@ -197,6 +198,7 @@ def _rules(args: argparse.Namespace) -> MembershipRules:
         ended_s=args.ended,
         silent_s=args.silent,
         stuck_s=args.stuck,
+        hang_s=args.hang_after,
         port=args.leader_port or first_port(args.job),
     )
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from central.model import limits
-from central.model.defaults import TASKS_FAILED_MOST
+from central.model.defaults import HANG_POLICIES, TASKS_FAILED_MOST
 from central.server import argtypes
 from central.server.argtypes import add_flag as flag
 
@@ -18,6 +18,7 @@ _PATIENCE = {  # with the default in seconds
     "--below": ("with fewer than the least size for this long the Job is over", 600.0),
     "--linger": ("serve for this long after the Job is over, so that members learn of it", 10.0),
     "--stuck": ("a member that does not acknowledge for this long is given up; 0: never", 0.0),
+    "--hang-after": ("at least, or ten usual steps, without a step is a hang; 0: never", 60.0),
 }
 
 
@@ -40,6 +41,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--scheduler-token-file FILE", about, default=SCHEDULER_TOKEN)
     about = "JSON file with the members to train with, read again when it changes; for runs without a scheduler"
     flag(parser, "--plan FILE", about, default="")
+    about = "what follows for the members that cause a hang: warn, or replace them as lost ones"
+    flag(parser, "--on-hang POLICY", about, choices=HANG_POLICIES, default=HANG_POLICIES[0])
     for typed, about, least, default in (
         ("--least N", "least size", 1, 1),
         ("--most N", "most members; their numbers are below it", 1, 1024),

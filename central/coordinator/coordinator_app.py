@@ -12,6 +12,7 @@ import orjson
 from central.controllers.training.checkpoints import MOST_PARTS, NoSuchCheckpoint
 from central.controllers.training.generation import NotAllowed, NotJoined, Outdone, Process, Stale
 from central.controllers.training.pauses import PauseMeter
+from central.controllers.training.standstills import Standstill
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import NoLonger, OtherEpoch
 from central.controllers.training.tasks import NoSuchQueue
@@ -31,6 +32,7 @@ _DURABLE_S = 5.0  # an answer that promises durability waits this long for the s
 _TELL_S = 1.0  # a generation is announced after this long even if it is not stored
 _DATA_BYTES, _DATA_DEPTH = 64 << 10, 20
 MOST_BYTES = 1 << 50
+MOST_RANKS = 100_000
 
 _LOG = logging.getLogger(__name__)
 Route = Callable[["CoordinatorApp", Json], Json | Awaitable[HttpAnswer]]
@@ -156,6 +158,7 @@ class CoordinatorApp:
             "generation": number,
             "deadline_s": members.rules.join_wait_s,
             "silent_s": members.rules.silent_s,
+            "hang_s": members.rules.hang_s,
         }
 
     def generation(self, query: dict[str, str]) -> Awaitable[HttpAnswer]:
@@ -215,9 +218,35 @@ class CoordinatorApp:
             fields.finite(data, name)
         now = time.monotonic()
         answer = self.state.membership.report(now, member, incarnation, number, step)
+        if step > self.rates.of(member).step:
+            self.state.standstills.end()
         self.rates.report(member, now, step, samples, seconds, epoch_left=left)
         self.pauses.report(now, number, step)
         return answer
+
+    def standstill(self, data: Json) -> Json:
+        member, _ = self.joined(data)
+        number = self._live(data)
+        size = fields.number(data, "size", least=1, most=MOST_RANKS)
+        one = Standstill(
+            member,
+            fields.number(data, "rank", most=size - 1),
+            fields.amount(data, "seconds"),
+            fields.text(data, "phase"),
+            fields.number(data, "entered", least=-1, default=-1),
+            fields.text(data, "waits_in", default=""),
+            fields.printable(data, "stack"),
+        )
+        self.state.stands_still(time.monotonic(), number, size, one)
+        self.advance()
+        return {}
+
+    def _live(self, data: Json) -> int:
+        """The generation that the request is about. Raises Stale unless it is live."""
+        number, live = fields.number(data, "generation"), self.state.membership.live
+        if live is None or live.number != number:
+            raise Stale(f"generation {number} is not live")
+        return number
 
     def leave(self, data: Json) -> Json:
         member, incarnation = who(data)
@@ -231,10 +260,7 @@ class CoordinatorApp:
 
     def begin(self, data: Json) -> Json:
         self.joined(data)
-        number, step = fields.number(data, "generation"), fields.number(data, "step")
-        live = self.state.membership.live
-        if live is None or live.number != number:
-            raise Stale(f"generation {number} is not live")
+        number, step = self._live(data), fields.number(data, "step")
         token = self.state.tasks.token()
         one = self.state.checkpoints.begin(time.monotonic(), number, step, token)
         return {"name": one.name, "token": one.token}
@@ -322,6 +348,7 @@ _POST: dict[str, Callable[[CoordinatorApp, Json], Any]] = {
     "/v1/join": CoordinatorApp.join,
     "/v1/ack": CoordinatorApp.ack,
     "/v1/report": CoordinatorApp.report,
+    "/v1/standstill": CoordinatorApp.standstill,
     "/v1/leave": CoordinatorApp.leave,
     "/v1/queue": task_requests.queue,
     "/v1/lease": task_requests.lease,

@@ -31,6 +31,7 @@ def status(state: StoredState, saving: Saving, rates: RequestRates, now: float) 
             {"member": one.member, "code": one.code, "message": one.message}
             for one in members.roster.failures
         ],
+        "standstill": state.standstills.json(),
         "samples_per_s": round(rates.samples_per_s(present), 3),
         "queues": {name: queue.summary() for name, queue in state.tasks.queues.items()},
         "checkpoint": state.checkpoints.latest(),
@@ -52,6 +53,7 @@ def metrics_text(state: StoredState, saving: Saving, rates: RequestRates, now: f
         ("lockstep_coordinator_members", "", len(members.live.processes) if members.live else 0),
         ("lockstep_coordinator_present", "", len(members.present())),
         ("lockstep_coordinator_failures_total", "", members.roster.failed),
+        ("lockstep_coordinator_standstill_ranks", "", state.standstills.ranks()),
         ("lockstep_coordinator_writes_total", "", saving.writes),
         (
             "lockstep_coordinator_not_durable_seconds",

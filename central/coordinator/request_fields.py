@@ -99,6 +99,12 @@ def message(data: Json, name: str) -> str:
     return value[-MOST_TEXT:]
 
 
+def printable(data: Json, name: str) -> str:
+    """Reads any text as message() does; characters that are not printable are left out, but for ends of lines."""
+    found = message(data, name)
+    return "".join(letter for letter in found if letter.isprintable() or letter == "\n")
+
+
 def flag(data: Json, name: str) -> bool:
     value = data.get(name, False)
     if not isinstance(value, bool):

@@ -11,6 +11,7 @@ from central.model import limits, member_numbers
 from protos.stubs import fleet_pb2 as pb
 
 _WHY = 300  # characters of the reason of a task that was set aside
+_LINE = 1000
 
 
 def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
@@ -27,6 +28,7 @@ def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
         restored_in=restored_in,
         set_aside=sum(len(queue.set_aside) for queue in state.tasks.queues.values()),
         set_aside_why=_latest_set_aside(state),
+        standstill=_line(state.standstills.sentence),
         stepped=members.proposal is None
         and any(one.step > 0 for one in members.roster.present.values()),
     )
@@ -37,9 +39,14 @@ def _latest_set_aside(state: StoredState) -> str:
     for name, queue in state.tasks.queues.items():
         if queue.set_aside:
             task, why = list(queue.set_aside.items())[-1]
-            text = f"queue {name}: task {task} ({queue.source.name(task)[:200]}): {why[:_WHY]}"
-            return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+            return _line(
+                f"queue {name}: task {task} ({queue.source.name(task)[:200]}): {why[:_WHY]}"
+            )
     return ""
+
+
+def _line(text: str) -> str:
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())[:_LINE]
 
 
 def training_progress(

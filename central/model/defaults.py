@@ -13,6 +13,7 @@ LARGE_CLAIM_WAIT_S = 300.0  # from the claimant's creation until it makes a larg
 LOST_AFTER_S = (
     300.0  # seconds behind its grace period, for a pod that terminates on a node that is not ready
 )
+HANG_POLICIES = ("warn", "replace")  # for members that take no step
 TASKS_FAILED_MOST = 0.01  # of a queue of tasks, the most that may be set aside in an epoch
 
 # Which borders a higher priority may evict across (--preempt-across). Reclaim between queues goes by shares and does

@@ -9,6 +9,7 @@ SET_ASIDE = "SetAside"
 GREW, SHRANK, SIZE_REFUSED = "Grew", "Shrank", "SizeRefused"
 MEMBER_LOST, RESTORED = "MemberLost", "Restored"
 TASK_SET_ASIDE, CHECKPOINT_COMPLETE = "TaskSetAside", "CheckpointComplete"
+TRAINING_HANGS = "TrainingHangs"
 FORBID_CONCURRENT = "ForbidConcurrent"
 CREATED, INVALID_SPEC, EXECUTE_ACTION = "Created", "InvalidSpec", "ExecuteAction"
 IGNORED_ARGUMENT = "IgnoredArgument"
@@ -72,6 +73,12 @@ EVENT_REASONS = [
             "Job",
             "Warning",
             "A task of data failed too often; the message names it.",
+        ),
+        (
+            TRAINING_HANGS,
+            "Job",
+            "Warning",
+            "No rank takes a step; the message says which is the cause.",
         ),
         (CHECKPOINT_COMPLETE, "Job", "Normal", "A checkpoint is complete; at most one a minute."),
         (SIZE_REFUSED, "controller", "Warning", "Its size stays as it is; the message says why."),

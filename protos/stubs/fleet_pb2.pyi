@@ -1036,6 +1036,7 @@ class TrainingReport(_message.Message):
     SET_ASIDE_WHY_FIELD_NUMBER: _builtins.int
     STEPPED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    STANDSTILL_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
@@ -1056,6 +1057,8 @@ class TrainingReport(_message.Message):
     """the latest of them: queue, task and reason"""
     stepped: _builtins.bool
     """a step of the live generation was taken, and no other generation is proposed"""
+    standstill: _builtins.str
+    """which rank is the cause that no step is taken; empty: steps are taken"""
     @_builtins.property
     def progress(self) -> Global___TrainingProgress:
         """absent: of an older version"""
@@ -1075,10 +1078,11 @@ class TrainingReport(_message.Message):
         set_aside_why: _builtins.str = ...,
         stepped: _builtins.bool = ...,
         progress: Global___TrainingProgress | None = ...,
+        standstill: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "progress", b"progress", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "progress", b"progress", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "standstill", b"standstill", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,7 @@ class TrainingNotes:
     restored: str
     set_aside: str
     at: dict[str, float] = field(default_factory=dict)
+    standstill: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,13 +1,19 @@
-"""Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set aside.
+"""Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set
+aside, no step is taken.
 A coordinator's first report to this scheduler causes no Event; and there are few Events, whatever it reports."""
 
 from central.controllers.job.job import Job, TrainingNotes
 from central.model.decisions import Decision
 from central.model.event_objects import about, build_event
-from central.model.event_reasons import CHECKPOINT_COMPLETE, RESTORED, TASK_SET_ASIDE
+from central.model.event_reasons import (
+    CHECKPOINT_COMPLETE,
+    RESTORED,
+    TASK_SET_ASIDE,
+    TRAINING_HANGS,
+)
 from central.model.jobspec import API
 
-APART_S = {CHECKPOINT_COMPLETE: 60.0, RESTORED: 10.0, TASK_SET_ASIDE: 10.0}
+APART_S = {CHECKPOINT_COMPLETE: 60.0, RESTORED: 10.0, TASK_SET_ASIDE: 10.0, TRAINING_HANGS: 10.0}
 
 
 def events_for(job: Job, now: float) -> list[Decision]:
@@ -16,8 +22,9 @@ def events_for(job: Job, now: float) -> list[Decision]:
         return []
     notes = job.training_notes
     if notes is None:
-        set_aside = said.set_aside_why
-        job.training_notes = TrainingNotes(said.checkpoint_name, said.restored, set_aside)
+        job.training_notes = TrainingNotes(
+            said.checkpoint_name, said.restored, said.set_aside_why, standstill=said.standstill
+        )
         return []
     found: list[Decision] = []
     if said.checkpoint_name != notes.checkpoint:
@@ -25,16 +32,17 @@ def events_for(job: Job, now: float) -> list[Decision]:
         if said.checkpoint_name:
             text = f"checkpoint {said.checkpoint_name} is complete"
             found += _event(job, notes, CHECKPOINT_COMPLETE, text, now)
-    if said.restored != notes.restored:
-        text = f"its processes loaded checkpoint {said.restored}"
-        if made := _event(job, notes, RESTORED, text, now):
-            notes.restored, found = said.restored, [*found, *made]
-    if said.set_aside_why != notes.set_aside:
-        text = f"{said.set_aside_why}; {said.set_aside} so far in this epoch"
-        if not said.set_aside_why:
-            notes.set_aside = ""
-        elif made := _event(job, notes, TASK_SET_ASIDE, text, now):
-            notes.set_aside, found = said.set_aside_why, [*found, *made]
+    set_aside = f"{said.set_aside_why}; {said.set_aside} so far in this epoch"
+    for reason, name, news, text in (
+        (RESTORED, "restored", said.restored, f"its processes loaded checkpoint {said.restored}"),
+        (TASK_SET_ASIDE, "set_aside", said.set_aside_why, set_aside),
+        (TRAINING_HANGS, "standstill", said.standstill, said.standstill),
+    ):
+        if news != getattr(notes, name):
+            made = _event(job, notes, reason, text, now) if news else []
+            if made or not news:
+                setattr(notes, name, news)
+            found += made
     return found
 
 
@@ -44,5 +52,5 @@ def _event(job: Job, notes: TrainingNotes, reason: str, text: str, now: float) -
         return []
     notes.at[reason] = now
     place = about(API, "Job", *job.key, job.spec.uid)
-    warning = reason == TASK_SET_ASIDE
+    warning = reason in (TASK_SET_ASIDE, TRAINING_HANGS)
     return [build_event(place, reason, text, now, warning=warning)]

@@ -11,7 +11,7 @@ def describe(job: Job, now: float) -> str:
     said = job.reported
     if said is None:
         return ""
-    parts = []
+    parts = [said.standstill] if said.standstill else []
     if said.checkpoint is None:
         parts.append("no complete checkpoint")
     else:

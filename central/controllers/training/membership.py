@@ -55,6 +55,9 @@ class MembershipRules:
     silent_s: float = 30.0
     leave_s: float = 30.0  # leave_by of a plan that has none
     stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
+    hang_s: float = (
+        60.0  # a process reports that it takes no step after this long at least; 0: never
+    )
     save_s: float = 600.0  # leave_by is not kept while a checkpoint is written, for so long
     port: int = 28701
 

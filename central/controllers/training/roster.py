@@ -61,7 +61,8 @@ class Roster:
             there.heard = now
             there.process = replace(process, since=there.process.since)
             return False
-        if incarnation == highest and member in self.done:
+        failed = any((one.member, one.incarnation) == (member, highest) for one in self.failures)
+        if incarnation == highest and (member in self.done or failed):
             raise Stale(f"member {member} of this incarnation has ended")
         # A process that was given up while it was only silent returns as a newcomer.
         self.highest[member] = incarnation

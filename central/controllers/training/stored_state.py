@@ -10,11 +10,13 @@ from math import inf
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
+from central.controllers.training.standstills import Standstill, Standstills
 from central.controllers.training.tasks import Tasks
 from central.model.defaults import TASKS_FAILED_MOST
 from central.model.json_types import Json, ReadOnlyJson
 
 SCHEMA = 3
+STANDS_STILL = 75  # the exit code of a member that is replaced for it
 _META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
 
 
@@ -39,6 +41,7 @@ class StoredState:
         self.membership = Membership(rules)
         self.tasks = Tasks()
         self.checkpoints = Checkpoints()
+        self.standstills = Standstills()
         self._written: dict[str, object] = {}
         self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
         self._journals: dict[str, QueueJournal] = {}
@@ -50,6 +53,7 @@ class StoredState:
         writes = self.checkpoints.is_writing(now, live, members.rules.save_s)
         members.set_saving(saving=writes)
         at = members.advance(now)
+        self.standstills.follow(members.live)
         before, due = self._quiet
         if before == self._versions() and now < due:
             return min(at, due)
@@ -61,6 +65,15 @@ class StoredState:
         due = inf if expiry is None else expiry
         self._quiet = (self._versions(), due)
         return min(at, due)
+
+    def stands_still(self, now: float, generation: int, size: int, one: Standstill) -> None:
+        """A process of the live generation takes no step. Members that are the cause have failed, where the policy is so."""
+        found, members = self.standstills, self.membership
+        if not found.add(generation, size, one):
+            return
+        for member in found.blamed if found.may_replace(now) else ():
+            incarnation = members.present()[member]
+            members.leave(now, member, incarnation, STANDS_STILL, found.sentence)
 
     def unsaved(self) -> bool:
         """Returns whether something has changed since changes() was called last."""

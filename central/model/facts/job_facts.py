@@ -156,6 +156,7 @@ class CoordinatorReported:
     set_aside: int = 0  # tasks that failed too often in the present epochs
     set_aside_why: str = ""  # the latest of them: queue, task and reason
     step: int = 0  # that the member that is furthest has taken, at times; 0: none was reported
+    standstill: str = ""  # which rank is the cause that no step is taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,12 @@ _CHECK_EVERY_S = 1.0
 _MOST_TASKS = 1 << 31
 _MOST_STEPS = 10**15
 STEPS_EVERY_S = 30.0
-_TEXTS = {"checkpoint": 253, "restored": 253, "set_aside_why": 1000}  # most characters
+_TEXTS = {
+    "checkpoint": 253,
+    "restored": 253,
+    "set_aside_why": 1000,
+    "standstill": 1000,
+}  # most characters
 
 
 @dataclass(slots=True)
@@ -217,6 +222,7 @@ class TrainingService:
             min(request.set_aside, _MOST_TASKS),
             request.set_aside_why,
             self._step(request, uid) if plan.counts_steps else 0,
+            request.standstill,
         )
 
     def _step(self, request: pb.TrainingReport, uid: str) -> int:

@@ -36,7 +36,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 class Lease:
     """That of a process that hears of its coordinator."""
 
-    span_s = 30.0
+    span_s, hang_s = 30.0, 60.0
     is_expired = False
 
     def worked(self) -> None: ...

@@ -14,11 +14,13 @@ from central.coordinator.coordinator_app import CoordinatorApp
 from central.coordinator.request_rates import MOST_REPORTS, MOST_REQUESTS, RequestRates
 from central.coordinator.saving import Saving
 from central.coordinator.state_store import NoStore
+from central.coordinator.training_messages import training_report
 from protos.common.http_server import HttpAnswer, HttpRequest
 
 ME = {"member": 0, "incarnation": 1}
 HERS = {"member": 1, "incarnation": 1}
 QUEUE = {"queue": "q", "epoch": 0}
+STANDS = {**ME, "generation": 1, "size": 2, "rank": 0, "seconds": 63.0, "phase": "is within a step"}
 MIB = 1 << 20
 
 
@@ -56,6 +58,11 @@ class Served:
     async def lease(self, who: dict[str, int]) -> dict[str, int]:
         [task] = (await self.ok("/v1/lease", {**who, **QUEUE, "most": 1}))["tasks"]
         return {"task": task["task"], "attempt": task["attempt"]}
+
+    def status(self) -> Any:
+        found = self.app(HttpRequest("GET", "/v1/status", {}))
+        assert isinstance(found, HttpAnswer)
+        return json.loads(found.body)
 
     def trains(self) -> bool:
         live = self.app.state.membership.live
@@ -115,6 +122,9 @@ CASES: dict[str, tuple[str, object, int, str]] = {
     "a body that is a list": ("join", b"[]", 400, "body: not a JSON object"),
     "a number of 10,000 digits": ("join", b'{"member":' + b"9" * 10_000 + b"}", 400, ""),
     "rubbish": ("join", b"\xff\x00{", 400, "body: not JSON"),
+    "a standstill of a rank too many": ("standstill", {**ME, "generation": 1, "size": 2, "rank": 2}, 400, "rank: 2 is not"),
+    "a standstill in two lines": ("standstill", {**STANDS, "phase": "a\nb"}, 400, "phase: 'a\\nb' is not"),
+    "a standstill of old": ("standstill", {**STANDS, "generation": 7}, 409, "generation 7 is not live"),
     "a checkpoint of nobody": ("checkpoint/part", {**ME, "name": "../../etc", "rank": 0, "parts": 1}, 404, ""),
 }  # fmt: skip
 
@@ -128,6 +138,25 @@ def test_the_field_is_named_and_the_others_train_on(what: str) -> None:
         assert found == status, answer
         assert answer["error"].startswith(says), answer
         assert len(answer["error"]) < 300
+
+    serve(story)
+
+
+def test_the_stack_of_a_rank_has_no_control_characters_and_ends_with_a_step() -> None:
+    async def story(served: Served) -> None:
+        evil = "\x1b[31mtrain.py:1 f\n\u202eio.py:2 g\x00" + "x" * 9000
+        await served.ok("/v1/standstill", {**STANDS, "stack": evil, "entered": -1})
+        await served.ok("/v1/standstill", {**STANDS, **HERS, "rank": 1, "waits_in": "all_reduce 4"})
+        found = served.status()["standstill"]
+        assert found["members"] == [0]
+        stack = found["ranks"][0]["stack"]
+        assert len(stack) <= 4096
+        assert all(line.isprintable() for line in stack.splitlines())
+        assert training_report(served.app.state, 0).standstill == found["why"]
+        assert len(found["why"]) < 1000
+        await served.ok("/v1/report", {**ME, "generation": 1, "step": 9})
+        assert served.status()["standstill"] is None
+        assert training_report(served.app.state, 0).standstill == ""
 
     serve(story)
 

@@ -79,13 +79,13 @@ def _mounted(job: JobSpec, pod: Json, files: tuple[str, ...]) -> Json:
     return pod_edits.containers(pod, pod_edits.mount(_VOLUME, PATH))
 
 
-def coordinator(job: JobSpec, elastic: TaskSpec, store: str, pod: Json) -> Json:
-    """The first container runs `lockstep coordinate`, unless it has a command."""
+def coordinator(job: JobSpec, flags: list[str], pod: Json) -> Json:
+    """The first container runs `lockstep coordinate`, unless it has a command. flags: of the Job's author."""
     pod = _with_token(_mounted(job, pod, _COORDINATORS_FILES))
     first, *others = pod["spec"]["containers"]
     first = pod_edits.mount(_TOKEN_VOLUME, _TOKEN_PATH)(first)
     if not first.get("command") and not first.get("args"):
-        first = {**first, "command": ["lockstep", "coordinate", *_arguments(job, elastic, store)]}
+        first = {**first, "command": ["lockstep", "coordinate", *_arguments(job), *flags]}
     first = pod_edits.port("coordinator", PORT)(first)
     if not first.get("readinessProbe"):
         probe = {"httpGet": {"path": "/readyz", "port": PORT, "scheme": "HTTPS"}}
@@ -101,7 +101,7 @@ def _with_token(pod: Json) -> Json:
     return pod_edits.volume(pod, {"name": _TOKEN_VOLUME, "projected": projected})
 
 
-def _arguments(job: JobSpec, elastic: TaskSpec, store: str) -> list[str]:
+def _arguments(job: JobSpec) -> list[str]:
     given = job.elastic
     assert given is not None
     return [
@@ -111,7 +111,6 @@ def _arguments(job: JobSpec, elastic: TaskSpec, store: str) -> list[str]:
         f"--tls-dir={PATH}",
         f"--least={given.least}",
         f"--most={given.most}",
-        f"--store={store}",
         f"--scheduler-dir={PATH}",
     ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from central.controllers.job.plugins import coordinator_task, pod_edits
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject
 from central.model import limits, member_files
+from central.model.defaults import HANG_POLICIES
 from central.model.jobspec import EVEN, OBJECTIVES, JobSpec, TaskSpec
 from central.model.json_types import Json
 
@@ -27,6 +28,8 @@ class Options:
     coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
     store: str = "api"  # of the coordinator
     files: bool = False  # members have files that say who leaves
+    hang_after: int = 60  # seconds without a step, at least; 0: never
+    on_hang: str = HANG_POLICIES[0]
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -59,6 +62,10 @@ def check(job: JobSpec, options: Options) -> None:
     if options.files and task.replicas > limits.FILED_MEMBERS:
         raise BadArgument(
             f"--files: task {task.name} may have {task.replicas} pods; at most {limits.FILED_MEMBERS} are accepted"
+        )
+    if options.on_hang not in HANG_POLICIES:
+        raise BadArgument(
+            f'--on-hang: "{options.on_hang}" is not one of {", ".join(HANG_POLICIES)}'
         )
     _check_coordinator(job, task, options)
 
@@ -95,7 +102,9 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     if not options.coordinator:
         return pod
     if task.name == options.coordinator:
-        return coordinator_task.coordinator(job, varying, options.store, pod)
+        hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
+        flags = [f"--store={options.store}", *hangs]
+        return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)
     return pod

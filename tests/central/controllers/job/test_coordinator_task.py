@@ -126,6 +126,8 @@ def test_the_coordinators_pod_runs_it() -> None:
         "--least=2",
         "--most=8",
         "--store=file:/state/q.db",
+        "--hang-after=60",
+        "--on-hang=warn",
     } <= {*container["command"]}
     assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
     assert files(made) == {"token", "tls.crt", "tls.key", "scheduler-address", "scheduler-ca.crt"}

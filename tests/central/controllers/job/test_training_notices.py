@@ -8,6 +8,7 @@ from tests.central.controllers.job.job_api import NAMESPACE, Api
 from tests.central.controllers.job.test_saved_work import rigid
 
 CHECKPOINT, RESTORED, SET_ASIDE = "CheckpointComplete", "Restored", "TaskSetAside"
+HANGS = "TrainingHangs"
 
 
 class Reported(Api):
@@ -69,6 +70,17 @@ def test_a_silent_coordinator_that_speaks_again_repeats_nothing() -> None:
     assert api.said(RESTORED) == [
         ("Normal", "its processes loaded checkpoint ckpt-5-1 in generation 3")
     ]
+
+
+def test_a_hang_is_said_once_until_it_is_over() -> None:
+    api = Reported()
+    why = "no step for 63 s; rank 1 (member 1) waits for its loader"
+    for text in (why, why, ""):
+        api.report(standstill=text)
+    assert api.said(HANGS) == [("Warning", why)]
+    api.wait(APART_S[HANGS])
+    api.report(standstill="no step for 70 s; rank 0 (member 0) is within a step")
+    assert len(api.said(HANGS)) == 2
 
 
 def test_tasks_that_are_set_aside() -> None:
