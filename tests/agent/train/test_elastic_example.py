@@ -1,4 +1,5 @@
-"""The training scripts of daemonset/examples/elastic-pytorch.yaml and of the first page, as processes of their own on a laptop."""
+"""The training scripts of daemonset/examples/elastic-pytorch.yaml and of the first page: processes of their own on a laptop, and
+members of a Job of which one is killed."""
 
 import os
 import re
@@ -10,6 +11,8 @@ import pytest
 import yaml
 
 from tests.agent.train import torch_training
+from tests.agent.train.coordinators import coordinator
+from tests.agent.train.workers import wait_for, workers
 from tests.architecture.sources import ROOT
 
 pytestmark = pytest.mark.slow
@@ -74,3 +77,34 @@ def test_the_script_trains_and_goes_on_from_its_checkpoint(
     for each in folder.glob("ckpt-*/part-0"):
         each.write_bytes(b"torn")
     assert run(2) == "16\n"
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("script", [example, first_page])
+def test_the_others_go_on_when_a_member_is_killed(
+    tmp_path: Path, script: Callable[[int], str]
+) -> None:
+    """`with world:` is what they need for it."""
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"members": [0, 1], "least": 1}')
+    flags = ("--plan", str(plan), "--silent=8")
+    with (
+        coordinator(tmp_path, *flags) as running,
+        workers(tmp_path / "team", script(10**6), torch_training.python()) as made,
+    ):
+
+        def step(size: int) -> int:
+            """The most steps that a generation of that size reported."""
+            found = running.get("/v1/status")
+            live = found["state"] == "live" and found["size"] == size
+            return max(each["step"] for each in found["members"]) if live else 0
+
+        for member in range(2):
+            made.start(f"m{member}", running.environment(member, OMP_NUM_THREADS="1"))
+        wait_for(lambda: step(2) >= 20, lambda: made.errors("m0"))
+        made.kill("m1")
+        wait_for(lambda: step(1) > 0, lambda: made.errors("m0"))
+        before = step(1)
+        wait_for(lambda: step(1) > before, lambda: made.errors("m0"))
+        assert before >= 20
+        assert made.running["m0"].poll() is None
