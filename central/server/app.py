@@ -267,7 +267,7 @@ class _Leader(NamedTuple):
             made = HistoryRecorder(history, observed.allocations, records, loop, surveyor)
             _record(made, stack)
         asked = what_if_process(settings, client, self.credentials, server, what_if)
-        serve_console(settings, client, services.api, stack, what_if=asked)
+        serve_console(settings, client, self.credentials, services.api, stack, what_if=asked)
         self._schedule(services, stack)
 
     def _schedule(self, services: GrpcServices, stack: ExitStack) -> None:

@@ -71,6 +71,27 @@ def some_names(text: str) -> tuple[str, ...]:
     return found
 
 
+def https_url(text: str) -> str:
+    """An address without a slash at its end; "" for none."""
+    if not text:
+        return ""
+    from urllib.parse import urlsplit
+
+    try:
+        found = urlsplit(text)
+    except ValueError:
+        found = urlsplit("")
+    if (
+        found.scheme != "https"
+        or not found.hostname
+        or found.query
+        or found.fragment
+        or "@" in found.netloc
+    ):
+        raise ArgumentTypeError(f'"{text}" must be like https://HOST or https://HOST/PATH')
+    return text.rstrip("/")
+
+
 def label_keys(text: str) -> tuple[str, ...]:
     """Levels of the network tree. Empty for a cluster without racks."""
     found = names(text)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
+from typing import Any
 
 from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client
@@ -12,9 +12,10 @@ from central.server import tls
 from central.server.grpc.grpc_server import Server
 from central.server.optional_part import begin_optional
 from central.server.settings import Settings
+from central.server.web.front_proxy import FrontProxy, proxy_secret
 from central.server.web.kube_events import KubeEvents
 from central.server.web.web_api import WebApi
-from central.server.web.web_server import WebServer
+from central.server.web.web_server import ConsoleUnservable, WebServer
 from central.server.web.what_if_process import WhatIfProcess
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 def serve_console(
     settings: Settings,
     client: Client,
+    credentials: tls.Credentials,
     api: WebApi,
     stack: ExitStack,
     *,
@@ -34,15 +36,35 @@ def serve_console(
     reviewer, access = TokenReviewer(client, settings.namespace), AccessReviewer(client)
     api.offers_what_if = what_if is not None
     events = KubeEvents(client.address())
-    make = partial(
-        WebServer, settings.console_listen, api, reviewer, access, what_if=what_if, events=events
-    )
+
+    def make() -> WebServer:
+        more: dict[str, Any] = {"what_if": what_if, "events": events, "proxy": _proxy(settings)}
+        if settings.console_url:
+            more["tls"] = tls.server_context(credentials)
+        return WebServer(settings.console_listen, api, reviewer, access, **more)
+
     console = begin_optional("web console", make)
     if console is None:
         return
     console.start()
     stack.callback(console.stop)
-    log.info("serving the web console on port %d of the loopback", console.port)
+    log.info("serving the web console at %s", settings.console_listen)
+
+
+def _proxy(settings: Settings) -> FrontProxy | None:
+    """Raises ConsoleUnservable."""
+    file, prefix = settings.console_proxy_secret, settings.console_user_prefix
+    if not settings.console_url:
+        if file:
+            raise ConsoleUnservable(
+                "--console-proxy-secret: needs --console-url, the proxy's address"
+            )
+        return None
+    try:
+        secret = proxy_secret(file) if file else b""
+    except ValueError as error:
+        raise ConsoleUnservable(str(error)) from error
+    return FrontProxy(settings.console_url, secret, "" if prefix == "-" else prefix)
 
 
 def what_if_process(

@@ -351,10 +351,26 @@ class Settings:
     console_listen: str = _flag(
         "--console-listen HOST:PORT",
         "",
-        "address of the web console, on the loopback only, for kubectl port-forward; the shipped manifests use "
-        "127.0.0.1:9480",
+        "address of the web console: on the loopback, for kubectl port-forward, or with --console-url on the network, "
+        "over TLS; the shipped manifests use 127.0.0.1:9480",
         type=argtypes.listen,
         shown="not served",
+    )
+    console_url: str = _flag(
+        "--console-url URL",
+        "",
+        "address at which a proxy or Ingress offers the console, such as https://gpus.example.org/lockstep",
+        type=argtypes.https_url,
+    )
+    console_proxy_secret: str = _flag(
+        "--console-proxy-secret FILE",
+        "",
+        "let the proxy at --console-url name the user, by HTTP basic authentication with the secret in this file",
+    )
+    console_user_prefix: str = _flag(
+        "--console-user-prefix PREFIX",
+        "oidc:",
+        "stands before the users and groups that the proxy names, as for the API server's --oidc-username-prefix; -: nothing",
     )
     console_what_if_mib: int = _flag(
         "--console-what-if MIB",

@@ -3,6 +3,7 @@ years and the certificate for 90 days. Agents and users trust the CA, so a renew
 
 import ipaddress
 import os
+import ssl
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -102,6 +103,17 @@ def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
     if left >= lifetime * RENEW_BELOW and set(carried) >= set(_alternatives(namespace)):
         return old
     return _signed(old.ca, old.ca_key, namespace, now)
+
+
+def server_context(credentials: Credentials) -> ssl.SSLContext:
+    """TLS of a server with the certificate. Through a file in memory, because ssl reads only files and the container's
+    file system is read-only."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with os.fdopen(os.memfd_create("tls"), "wb", buffering=0) as file:
+        file.write(credentials.certificate + credentials.key)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+    return context
 
 
 def from_files(folder: Path, namespace: str, now: datetime) -> Credentials:

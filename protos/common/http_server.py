@@ -73,6 +73,7 @@ class HttpAnswer:
     body: bytes = b""
     kind: str = "application/json"
     retry_after_s: int = 0
+    location: str = ""  # where a redirection leads
     more: AsyncGenerator[bytes, None] | None = None  # an answer without a length goes on with it
 
 
@@ -297,6 +298,8 @@ class _Exchange(httputil.HTTPMessageDelegate):
             headers["Content-Type"] = answer.kind
             if answer.more is None:
                 headers["Content-Length"] = str(len(answer.body))
+        if answer.location:
+            headers["Location"] = answer.location
         if answer.retry_after_s:
             headers["Retry-After"] = str(answer.retry_after_s)
         if id(self._stream) not in self._server.known:

@@ -7,6 +7,7 @@ thread.stop()                                                       # also if it
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Mapping
 
@@ -23,10 +24,12 @@ class HttpThread:
         site: Site,
         bounds: Bounds,
         headers: Mapping[str, str] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Raises OSError or ValueError, if it cannot listen on the address."""
         self.server = HttpServer(site, bounds, headers)
-        self._listener = listen(address)
+        self._listener, self._tls = listen(address), tls
         self.port = int(self._listener.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
@@ -56,7 +59,7 @@ class HttpThread:
             self._loop.close()
 
     async def _serve(self) -> None:
-        self.server.serve(self._listener)
+        self.server.serve(self._listener, self._tls)
         await self._ending.wait()
         await self.server.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}

@@ -19,6 +19,8 @@ NAMES = re.compile(r"lockstep\.dev/[a-z0-9-]*[a-z0-9]|\bLOCKSTEP_[A-Z_]+[A-Z]")
 # Of other programs, and of programs of the tests.
 OTHERS_FLAGS = {
     "--again",
+    "--api-route",
+    "--basic-auth-password",
     "--controllers",
     "--coordinator",
     "--core",
@@ -28,6 +30,8 @@ OTHERS_FLAGS = {
     "--from",
     "--hold",
     "--objective",
+    "--pass-authorization-header",
+    "--pass-basic-auth",
     "--publish-not-ready-addresses",
     "--rdma",
     "--runtime-config",

@@ -22,7 +22,15 @@ COMMANDS = {  # a path in values.yaml, and the command whose flags belong there
     "components.mps.flags": "lockstep-agent gpu-setup",
 }
 # Objects of the Kubernetes API, which the API server checks.
-OF_KUBERNETES = {"resources", "affinity", "strategy", "updateStrategy", "nodeSelector", "volume"}
+OF_KUBERNETES = {
+    "resources",
+    "affinity",
+    "strategy",
+    "updateStrategy",
+    "nodeSelector",
+    "volume",
+    "annotations",
+}
 COMPONENTS = sorted(path.name for path in (FOLDER / "components").iterdir())
 MORE: dict[str, dict[str, Any]] = {
     "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},

@@ -75,7 +75,7 @@ def test_all_of_them_together(tmp_path: Path) -> None:
 
 
 def test_policies_speak_of_the_pods_that_there_are(tmp_path: Path) -> None:
-    found = built(tmp_path, "network", "pdb")
+    found = built(tmp_path, "network", "pdb", "console")
     agent = found["DaemonSet", "lockstep-agent"]["spec"]["template"]
     centre = found["Deployment", "lockstep-central"]["spec"]["template"]
     for template, kind, name, field in (

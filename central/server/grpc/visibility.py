@@ -19,8 +19,9 @@ class Access(Protocol):
 class Viewer:
     """One user during one question. Used in one worker thread."""
 
-    def __init__(self, access: Access, identity: Identity) -> None:
-        self._access = access
+    def __init__(self, access: Access, identity: Identity, *, has_token: bool = True) -> None:
+        """has_token: with which a process of their own may read the cluster."""
+        self._access, self._has_token = access, has_token
         self._identity = identity
         self._seen: dict[str, bool] = {}
 
@@ -53,6 +54,10 @@ class Viewer:
     def redacted(self, text: str, namespaces: Collection[str]) -> str:
         """The sentence without names from namespaces that are not visible."""
         return redaction.redacted(text, namespaces, self.sees)
+
+    def may_simulate(self) -> bool:
+        """Returns whether what-if is open to the user. It simulates everything, and reads with the user's own token."""
+        return self._has_token and self.sees_nodes() and self.sees_everything()
 
     def _may(self, resource: str, namespace: str) -> bool:
         return self._access.may(self._identity, "get", resource, namespace)

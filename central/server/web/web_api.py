@@ -97,7 +97,7 @@ class WebApi:
         found["may"] = {
             "nodes": viewer.sees_nodes(),
             "queues": viewer.sees_queues(),
-            "what_if": self.offers_what_if and viewer.sees_nodes() and viewer.sees_everything(),
+            "what_if": self.offers_what_if and viewer.may_simulate(),
         }
         if viewer.sees_nodes():
             redacted = _redactor(viewer, survey)
@@ -159,10 +159,10 @@ class WebApi:
         return page_of(request, rows, lambda pair: _pending(pair[0], pair[1], redacted))
 
     def may_ask(self, request: Request, viewer: Viewer) -> Json:
-        """Checks the rights for what-if, which simulates everything. The process behind it reads with the viewer's
-        own rights, too."""
-        if not (viewer.sees_nodes() and viewer.sees_everything()):
-            raise RequestRefused(403, "what-if needs the rights to see nodes and all pods")
+        if not viewer.may_simulate():
+            raise RequestRefused(
+                403, "what-if needs the rights to see nodes and all pods, and a token"
+            )
         return {}
 
     def node(self, request: Request, viewer: Viewer) -> Json:

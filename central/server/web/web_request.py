@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from central.model.json_types import Json
+from central.server.web.front_proxy import FrontProxy
 from protos.common.http_server import HttpRequest, RequestRefused
 
 BODY_MOST = 64 << 10  # bytes of a question
@@ -53,16 +54,28 @@ def page_of(
     return {"rows": [show(row) for row in rows[first:end]], "size": len(rows), "next": next_page}
 
 
-def check(request: HttpRequest) -> None:
-    """Raises RequestRefused.
+def check(request: HttpRequest, proxy: FrontProxy | None = None) -> None:
+    """Takes the path of --console-url from the request's. Raises RequestRefused.
 
-    The Host must be one of this machine: a page of another site, whose name its owner lets point to 127.0.0.1, has
-    its own name there."""
+    The Host must be that of the URL, or one of this machine: a page of another site, whose name its owner lets point to
+    127.0.0.1, has its own name there. Such a page may not use the login that a browser has at the proxy, either, so the
+    Origin must be one of them, too."""
     if request.method not in ("GET", "POST"):
         raise RequestRefused(405, "the console only reads: GET, or POST of a question")
-    host = request.headers.get("Host", "")
-    if (host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host) not in LOCAL_HOSTS:
-        raise RequestRefused(421, "open the console as http://localhost:PORT")
+    if not _is_ours(request.headers.get("Host", ""), proxy):
+        raise RequestRefused(
+            421, f"open the console as {proxy.url if proxy else 'http://localhost:PORT'}"
+        )
+    origin = request.headers.get("Origin")
+    if origin is not None and not _is_ours(origin.partition("://")[2], proxy):
+        raise RequestRefused(403, "a page of another site asks")
+    if proxy and request.path.startswith(f"{proxy.path}/"):
+        request.path = request.path.removeprefix(proxy.path)
+
+
+def _is_ours(host: str, proxy: FrontProxy | None) -> bool:
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return name in LOCAL_HOSTS or (proxy is not None and host.removesuffix(":443") == proxy.host)
 
 
 def bearer_token(request: HttpRequest) -> str:

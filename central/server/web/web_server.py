@@ -1,19 +1,21 @@
 """The console's HTTP server, in a thread of its own.
 
-It listens on the loopback alone: `kubectl port-forward` reaches it there, and a user who may forward a port of the pod
-has shown the API server who they are. Each request for data needs a bearer token besides, and shows what its user may
-see. So nothing is sent in the clear over a network, and no certificate has to be trusted by a browser.
+It listens on the loopback, where `kubectl port-forward` reaches it: a user who may forward a port of the pod has shown
+the API server who they are. Behind a proxy (front_proxy.py) it is served over TLS on the network. Each request for data
+needs a bearer token or the proxy's word besides, and shows what its user may see.
 
 What clients can take is bounded: connections, the size of a head, questions per user, and the life of a stream. A
 connection without a valid token is closed for a new one, and one that does not take its answer is closed.
 """
 
 import asyncio
+import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -25,6 +27,7 @@ from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.token_cache import TokenCache
 from central.server.grpc.visibility import Access, Viewer
 from central.server.optional_part import PartUnusable
+from central.server.web.front_proxy import FrontProxy
 from central.server.web.kube_events import KubeEvents
 from central.server.web.web_api import MAY_ASK, WebApi
 from central.server.web.web_request import BODY_MOST, SECURITY, Request, bearer_token, check
@@ -65,8 +68,12 @@ class WebServer:
         write_s: float = WRITE_S,
         what_if: WhatIfProcess | None = None,
         events: KubeEvents | None = None,
+        proxy: FrontProxy | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """what_if, events: None, if the console offers none. Raises ConsoleUnservable."""
+        """what_if, events: None, if the console offers none. tls: for an address that is not on the loopback.
+        Raises ConsoleUnservable."""
+        self._proxy = proxy
         self._api, self._access, self._what_if, self._events = api, access, what_if, events
         self._tokens = TokenCache(reviewer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="console")
@@ -74,14 +81,16 @@ class WebServer:
         self._busy: Counter[str] = Counter()
         self._files = {f"/{file.name}": file for file in STATIC.iterdir()}
         self._files["/"] = STATIC / "index.html"
-        if listen.rpartition(":")[0].strip("[]") not in LOOPBACK:
+        if local := listen.rpartition(":")[0].strip("[]") in LOOPBACK:
+            tls = None
+        if not local and (proxy is None or tls is None):
             raise ConsoleUnservable(
-                f"--console-listen {listen}: the console is served without TLS, so only on 127.0.0.1; reach it with "
-                "kubectl port-forward"
+                f"--console-listen {listen}: without --console-url the console is served on 127.0.0.1 only; reach it "
+                "with kubectl port-forward"
             )
         bounds = Bounds(UNKNOWN, CONNECTIONS, HEAD_BYTES, BODY_MOST, body_s=BODY_S, write_s=write_s)
         try:
-            self._thread = HttpThread("console", listen, self, bounds, SECURITY)
+            self._thread = HttpThread("console", listen, self, bounds, SECURITY, tls=tls)
         except (OSError, ValueError) as error:
             raise ConsoleUnservable(f"--console-listen {listen}: {error}") from error
 
@@ -99,7 +108,7 @@ class WebServer:
     # Called by the server, in its event loop
 
     async def admit(self, request: HttpRequest) -> bool:
-        check(request)
+        check(request, self._proxy)
         if not request.path.startswith("/api/"):
             return False
         request.caller = await self._caller(request)
@@ -110,22 +119,31 @@ class WebServer:
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         if request.caller is None:
+            if self._proxy and request.path == self._proxy.path != "":
+                return HttpAnswer(
+                    308, location=f"{self._proxy.path}/"
+                )  # the page's files are beside it
             file = self._files.get(request.path)
             if file is None:
                 raise RequestRefused(404, f"there is no {request.path[:100]}")
             return HttpAnswer(200, file.read_bytes(), KINDS[file.suffix])
         if request.path == WHAT_IF:
             return HttpAnswer(200, await self._compare(request))
+        token = bearer_token(request)
         if request.path == EVENTS:
-            body = await self._ask(OVERVIEW, request.caller)
+            body = await self._ask(OVERVIEW, request.caller, token)
             return HttpAnswer(
                 200, _event(body), "text/event-stream", more=self._more(request, body)
             )
         asked, events = Request(request.path, request.query), self._events
         if request.path != KUBE_EVENTS or events is None:
-            return HttpAnswer(200, await self._ask(asked, request.caller))
-        token = bearer_token(request)
-        body = await self._ask(asked, request.caller, lambda one, _: events.answer(one, token))
+            return HttpAnswer(200, await self._ask(asked, request.caller, token))
+        if not token:
+            raise RequestRefused(
+                403, "Events are read with the user's own token, and the proxy sends none"
+            )
+        read = partial(events.answer, token=token)
+        body = await self._ask(asked, request.caller, token, lambda one, _: read(one))
         return HttpAnswer(200, body)
 
     def problem(self, status: int, why: str) -> HttpAnswer:
@@ -149,7 +167,7 @@ class WebServer:
     async def _compare(self, request: HttpRequest) -> bytes:
         """The process ends when the client does not wait any more."""
         change = parse_change(request.body)
-        await self._ask(Request(MAY_ASK), request.caller)
+        await self._ask(Request(MAY_ASK), request.caller, bearer_token(request))
         if self._what_if is None:
             raise RequestRefused(404, "the console offers no what-if (--console-what-if)")
         return await self._what_if.ask(change, request.caller.user, bearer_token(request))
@@ -157,7 +175,10 @@ class WebServer:
     async def _caller(self, request: HttpRequest) -> Identity:
         token = bearer_token(request)
         if not token:
-            raise RequestRefused(401, "no token")
+            named = self._proxy and self._proxy.user(request)
+            if not named:
+                raise RequestRefused(401, "no token")
+            return named
         answer = await self._tokens.identify(token, "user", "console")
         if isinstance(answer, AuthFailure):
             status = 429 if answer.busy else 503 if answer.transient else 401
@@ -168,11 +189,12 @@ class WebServer:
         self,
         request: Request,
         caller: Identity,
+        token: str,
         read: Callable[[Request, Viewer], Json] | None = None,
     ) -> bytes:
         if not self._rates.take(caller.user, time.monotonic()):
             raise RequestRefused(429, "too many questions; try again later")
-        viewer = Viewer(self._access, caller)
+        viewer = Viewer(self._access, caller, has_token=bool(token))
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._readers, lambda: orjson.dumps((read or self._api.answer)(request, viewer))
@@ -188,7 +210,7 @@ class WebServer:
         while time.monotonic() < end:
             await asyncio.sleep(TICK_S)
             caller = await self._caller(request)  # the token may have expired
-            body = await self._ask(OVERVIEW, caller)
+            body = await self._ask(OVERVIEW, caller, bearer_token(request))
             yield b": still here\n\n" if body == sent else _event(body)
             sent = body
 

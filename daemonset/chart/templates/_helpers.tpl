@@ -61,6 +61,13 @@
 {{ end }}
 {{- end }}
 {{- range $name, $value := .Values.scheduler.flags }}{{ $_ := set $made $name $value }}{{ end }}
+{{- with .Values.components.console }}
+{{- if .enabled }}
+{{- $_ := set $made "console-url" .url }}
+{{- $_ := set $made "console-listen" (get $made "console-listen" | default "127.0.0.1:9480" | replace "127.0.0.1:" "0.0.0.0:") }}
+{{- if .proxySecret }}{{ $_ := set $made "console-proxy-secret" "/etc/lockstep/console/secret" }}{{ end }}
+{{- end }}
+{{- end }}
 {{- toYaml $made }}
 {{- end }}
 

@@ -11,9 +11,12 @@ export function takeToken() {
   return sessionStorage.getItem(KEY) || "";
 }
 
+// Returns whether there was one before.
 export function setToken(token) {
+  const before = sessionStorage.getItem(KEY);
   if (token) sessionStorage.setItem(KEY, token);
   else sessionStorage.removeItem(KEY);
+  return Boolean(before);
 }
 
 export class Failed extends Error {
@@ -25,8 +28,9 @@ export class Failed extends Error {
 
 async function request(path, parameters = {}, signal = undefined, body = undefined) {
   const query = new URLSearchParams(parameters).toString();
-  const headers = { Authorization: `Bearer ${sessionStorage.getItem(KEY) || ""}` };
-  const reply = await fetch(path + (query ? `?${query}` : ""), { headers, signal, body, method: body === undefined ? "GET" : "POST", cache: "no-store" });
+  const token = sessionStorage.getItem(KEY);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {}; // else a proxy may have logged the user in
+  const reply = await fetch(`.${path}` + (query ? `?${query}` : ""), { headers, signal, body, method: body === undefined ? "GET" : "POST", cache: "no-store" });
   if (!reply.ok) {
     const why = await reply.json().catch(() => ({}));
     throw new Failed(reply.status, why.error || reply.statusText);

@@ -47,10 +47,9 @@ addEventListener("hashchange", (event) => {
   }
 });
 
-const token = takeToken();
+takeToken();
 read();
-if (token) follow();
-else login("");
+follow();
 
 function login(why) {
   document.getElementById("main").hidden = true;
@@ -72,8 +71,7 @@ async function follow() {
       });
     } catch (error) {
       if (error instanceof Failed && error.status === 401) {
-        setToken("");
-        return login(error.message);
+        return login(setToken("") ? error.message : "");
       }
       say(error instanceof Failed ? error.message : "no answer from the scheduler; trying again", true);
       await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));

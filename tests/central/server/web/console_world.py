@@ -44,11 +44,12 @@ class Rights:
         return ""
 
     def review(self, token: str, role: Role) -> Identity | AuthFailure:
-        known = any(user == token for user, *_ in self.granted)
+        known = any(user == token and ":" not in user for user, *_ in self.granted)
         return Identity(token) if known else AuthFailure("the API server rejects the token")
 
     def may(self, identity: Identity, verb: str, resource: str, namespace: str = "") -> bool:
-        return verb == "get" and (identity.user, resource, namespace) in self.granted
+        names = (identity.user, *identity.groups)
+        return verb == "get" and any((name, resource, namespace) in self.granted for name in names)
 
 
 @contextmanager
@@ -57,6 +58,8 @@ def served(
     rights: Rights | None = None,
     past: PastCluster | None = None,
     what_if: WhatIfProcess | None = None,
+    listen: str = "127.0.0.1:0",
+    **more: Any,
 ) -> Iterator[tuple[WebServer, Callable[[Fact], None]]]:
     """The console, and how to tell the scheduler of more."""
     rights, world = rights or Rights(), World()
@@ -71,7 +74,7 @@ def served(
     )
     recorded = RecordApi(loop, records, past)
     api = WebApi(Surveyor(loop), ClusterQueries(loop), recorded, past, what_if=what_if is not None)
-    server = WebServer("127.0.0.1:0", api, rights, rights, what_if=what_if)
+    server = WebServer(listen, api, rights, rights, what_if=what_if, **more)
     for fact in facts:
         loop.put(fact)
     with running(loop, world):

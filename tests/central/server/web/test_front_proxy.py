@@ -1,0 +1,295 @@
+"""The console behind a proxy: over TLS, under a path, for users that the proxy has logged in."""
+
+import asyncio
+import base64
+import http.client
+import json
+import ssl
+import threading
+import urllib.request
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from central.server import tls
+from central.server.argtypes import https_url
+from central.server.web.front_proxy import FrontProxy, proxy_secret
+from central.server.web.web_request import check
+from central.server.web.web_server import ConsoleUnservable, WebServer
+from central.standalone.local_cluster import free_port
+from protos.common.http_server import HttpRequest, RequestRefused
+from tests.central.server.web.console_world import EVERYTHING, Rights, cluster, served
+from tests.fakes.chromium import Browser
+from tests.fakes.faulty_cluster import FaultyCluster
+
+SECRET = "a secret of sixteen"
+HOST = "gpus.example.org"
+PROXY = FrontProxy(f"https://{HOST}/lockstep", SECRET.encode(), "oidc:")
+RIGHTS = (
+    *(("oidc:ops", resource, "") for resource in EVERYTHING),
+    ("oidc:ann", "pods", "ns"),
+    ("oidc:localhost", "pods", "ns"),
+)
+
+
+def basic(user: str, secret: str = SECRET) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{secret}".encode()).decode()
+
+
+@pytest.fixture(scope="module")
+def credentials() -> tls.Credentials:
+    return tls.issue("lockstep-system", datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def console(credentials: tls.Credentials) -> Iterator[WebServer]:
+    with served(
+        cluster(8),
+        Rights(*RIGHTS),
+        listen="0.0.0.0:0",
+        proxy=PROXY,
+        tls=tls.server_context(credentials),
+    ) as (server, _):
+        yield server
+
+
+def ask(
+    console: WebServer, credentials: tls.Credentials, path: str, method: str = "GET", **headers: str
+) -> tuple[int, Any, http.client.HTTPMessage]:
+    """Asks over TLS, with a certificate that is checked."""
+    trust = ssl.create_default_context(cadata=credentials.ca.decode())
+    connection = http.client.HTTPSConnection("localhost", console.port, timeout=20, context=trust)
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    connection.request(method, path, headers={"Host": HOST, **named})
+    reply = connection.getresponse()
+    body = reply.read()
+    connection.close()
+    is_json = reply.headers["Content-Type"] == "application/json" and body
+    return reply.status, json.loads(body) if is_json else body, reply.headers
+
+
+def test_the_proxy_names_the_user(console: WebServer, credentials: tls.Credentials) -> None:
+    status, found, _ = ask(
+        console, credentials, "/lockstep/api/overview", Authorization=basic("ann")
+    )
+    assert (status, found["may"]["nodes"]) == (200, False)
+    status, found, _ = ask(
+        console,
+        credentials,
+        "/lockstep/api/overview",
+        Authorization=basic("bob"),
+        X_Forwarded_Groups="dev, ops",
+    )
+    assert (status, found["may"]["nodes"], found["may"]["queues"]) == (200, True, True)
+    assert not found["may"]["what_if"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "why"),
+    [
+        ({}, 401, "no token"),
+        ({"Authorization": basic("ann", "another secret, as long")}, 401, "secret"),
+        ({"Authorization": basic("ann", "")}, 401, "secret"),
+        ({"Authorization": "Basic ann"}, 401, "secret"),
+        ({"Authorization": "Basic " + base64.b64encode(b"\xff:x").decode()}, 401, "secret"),
+        ({"Authorization": "Bearer stranger"}, 401, "rejects"),
+        ({"Authorization": basic("")}, 401, "must name a user"),
+        ({"Authorization": basic("a" * 253)}, 401, "must name a user"),
+        ({"Authorization": basic("ann"), "X-Forwarded-Groups": "g," * 150 + "h," * 51}, 401, "200"),
+        ({"X-Forwarded-User": "ann", "X-Forwarded-Groups": "ops"}, 401, "no token"),
+    ],
+)
+def test_strangers_are_refused(
+    console: WebServer, credentials: tls.Credentials, headers: dict[str, str], status: int, why: str
+) -> None:
+    found = ask(console, credentials, "/lockstep/api/overview", **headers)
+    assert (found[0], why in found[1]["error"]) == (status, True), found[1]
+    assert SECRET not in found[1]["error"]
+
+
+def test_a_user_with_a_token_needs_no_word_of_the_proxy(
+    console: WebServer, credentials: tls.Credentials
+) -> None:
+    status, found, _ = ask(
+        console, credentials, "/lockstep/api/overview", Authorization="Bearer admin"
+    )
+    assert (status, found["may"]["nodes"]) == (200, True)
+
+
+def test_what_needs_a_token_says_so(console: WebServer, credentials: tls.Credentials) -> None:
+    who = {"Authorization": basic("bob"), "X_Forwarded_Groups": "ops"}
+    for path in ("/lockstep/api/may-ask", "/lockstep/api/what-if"):
+        method = "POST" if path.endswith("what-if") else "GET"
+        status, found, _ = ask(console, credentials, path, method, **who)
+        assert status in (400, 403), found
+    assert "token" in ask(console, credentials, "/lockstep/api/may-ask", **who)[1]["error"]
+
+
+def test_the_page_is_served_under_the_path(
+    console: WebServer, credentials: tls.Credentials
+) -> None:
+    status, _, headers = ask(console, credentials, "/lockstep")
+    assert (status, headers["Location"]) == (308, "/lockstep/")
+    page = ask(console, credentials, "/lockstep/")
+    assert page[0] == 200
+    assert page[1] == ask(console, credentials, "/")[1]  # of a proxy that takes the path away
+    assert ask(console, credentials, "/lockstep/console.js")[0] == 200
+    assert ask(console, credentials, "/lockstepconsole.js")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": f"{HOST}:443", "Origin": f"https://{HOST}"}, 401),
+        ({"Origin": "http://localhost:9480"}, 401),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": f"{HOST}:8443"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": f"https://{HOST}.evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_a_page_of_another_site_cannot_use_the_login(headers: dict[str, str], status: int) -> None:
+    request = HttpRequest("POST", "/lockstep/api/what-if", {}, headers={"Host": HOST, **headers})
+    if status == 401:
+        check(request, PROXY)
+        assert request.path == "/api/what-if"
+        return
+    with pytest.raises(RequestRefused) as refused:
+        check(request, PROXY)
+    assert refused.value.status == status
+
+
+def test_without_a_prefix_kubernetes_own_names_are_refused() -> None:
+    headers = {"Authorization": basic("ann"), "X-Forwarded-Groups": "ops,system:masters"}
+    request = HttpRequest("GET", "/", {}, headers=headers)
+    with pytest.raises(RequestRefused, match="system:"):
+        FrontProxy(PROXY.url, SECRET.encode()).user(request)
+    found = PROXY.user(request)
+    assert found is not None
+    assert found.groups[-1] == "system:authenticated"
+    assert not any(each.startswith("system:") for each in (found.user, *found.groups[:-1]))
+
+
+def test_no_secret_no_word() -> None:
+    headers = {"Authorization": basic("ann", "")}
+    assert FrontProxy(PROXY.url).user(HttpRequest("GET", "/", {}, headers=headers)) is None
+
+
+@pytest.mark.parametrize("text", ["http://a", "gpus.example.org", "https://", "https://u@a", "https://a?b", "https://[a"])  # fmt: skip
+def test_an_address_that_is_none(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="https://HOST"):
+        https_url(text)
+
+
+def test_addresses() -> None:
+    proxy = FrontProxy(https_url("https://a.example:443/gpus/"))
+    assert (proxy.host, proxy.path) == ("a.example", "/gpus")
+    assert FrontProxy(https_url("https://a.example:8443")).host == "a.example:8443"
+
+
+def test_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    with pytest.raises(ValueError, match=r"--console-proxy-secret .*secret: No such file"):
+        proxy_secret(str(file))
+    file.write_text("short\n")
+    with pytest.raises(ValueError, match="needs at least 16") as refused:
+        proxy_secret(str(file))
+    assert "short" not in str(refused.value)
+    file.write_text(f"{SECRET}\n")
+    assert proxy_secret(str(file)) == SECRET.encode()
+
+
+def test_the_network_is_reached_over_tls_only() -> None:
+    with pytest.raises(ConsoleUnservable, match="without --console-url"), served([], listen="0.0.0.0:0"):  # fmt: skip
+        pass
+    with pytest.raises(ConsoleUnservable), served([], listen="0.0.0.0:0", proxy=PROXY):
+        pass
+
+
+async def _forward(request: web.Request, port: int, trust: ssl.SSLContext) -> web.StreamResponse:
+    """As a proxy does that has logged ann in: its own word in place of the user's."""
+    headers = {"Host": HOST, "Authorization": basic("ann")}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            f"https://localhost:{port}{request.rel_url}", headers=headers, ssl=trust
+        ) as found,
+    ):
+        kind = {"Content-Type": found.headers.get("Content-Type", "")}
+        answer = web.StreamResponse(status=found.status, headers=kind)
+        await answer.prepare(request)
+        async for chunk in found.content.iter_any():
+            await answer.write(chunk)
+    return answer
+
+
+@contextmanager
+def front(port: int, credentials: tls.Credentials) -> Iterator[int]:
+    """A proxy before the console at this port."""
+    loop, ready, ending = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    own = free_port()
+
+    async def serve() -> None:
+        trust = ssl.create_default_context(cadata=credentials.ca.decode())
+        app = web.Application()
+        app.router.add_get("/{any:.*}", partial(_forward, port=port, trust=trust))
+        runner = web.AppRunner(app, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", own).start()
+        ready.set()
+        await ending.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    thread.start()
+    assert ready.wait(60)
+    try:
+        yield own
+    finally:
+        loop.call_soon_threadsafe(ending.set)
+        thread.join(60)
+        loop.close()
+
+
+@pytest.mark.slow
+def test_a_browser_opens_it_without_a_token(
+    console: WebServer, credentials: tls.Credentials, tmp_path: Path
+) -> None:
+    with Browser.started(tmp_path) as browser, front(console.port, credentials) as port:
+        page = browser.page(f"http://localhost:{port}/lockstep/", width=1200, height=800)
+        page.until("document.getElementById('state').textContent.startsWith('live')")
+        page.until("document.querySelectorAll('#body tbody tr').length > 0")
+        assert page.value("document.getElementById('login').hidden")
+        assert not page.errors
+
+
+@pytest.mark.slow
+def test_a_real_scheduler_takes_the_flags(tmp_path: Path) -> None:
+    secret, port = tmp_path / "secret", free_port()
+    secret.write_text(SECRET)
+    flags = [
+        f"--console-listen=0.0.0.0:{port}",
+        f"--console-url={PROXY.url}",
+        f"--console-proxy-secret={secret}",
+    ]
+    with FaultyCluster([], flags=flags) as cluster:
+        cluster.start_api()
+        cluster.start_scheduler()
+        cluster.wait_for_scheduler()
+        trust = ssl.create_default_context(cafile=cluster.ca_file)
+        for given in (f"Bearer {cluster.token_file.read_text()}", basic("ann")):
+            request = urllib.request.Request(
+                f"https://localhost:{port}/lockstep/api/overview",
+                headers={"Host": HOST, "Authorization": given},
+            )
+            with urllib.request.urlopen(request, timeout=60, context=trust) as answer:
+                assert "may" in json.load(answer)
