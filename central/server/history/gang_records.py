@@ -303,8 +303,8 @@ class GangRecords:
     def listed(self, scheduler: Scheduler) -> Generator[None, None, list[Json]]:
         """Returns the summaries of all gangs, of those that have ended the latest first, for a sliced question."""
         found = []
-        for record in [*self._open.values()]:
-            found.append(record.summary())
+        for key, record in [*self._open.items()]:
+            found.append({**record.summary(), "gpu_use": self._use(key)})
             yield
         return [*found, *(each.summary for each in reversed(self._ended.values()))]
 

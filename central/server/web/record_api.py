@@ -55,6 +55,8 @@ class RecordApi:
         page = page_of(request, found)
         for row in page["rows"]:
             row["why"] = redacted(row["why"])
+            if request.query.get("at"):
+                row["gpu_use"] = None  # only that of now is known
         return {**page, "states": states}
 
     def happened(self, request: Request, viewer: Viewer) -> Json:

@@ -13,16 +13,25 @@ export function list(page, now) {
   const tabs = [["", "all", all], ...STATES.map((state) => [state, state, page.states[state] || 0])].map(([state, text, count]) =>
     element("a", { href: changed({ state, after: "" }), "aria-current": (query.get("state") || "") === state ? "true" : undefined }, `${text} ${count}`));
   const chips = CHOSEN.filter((key) => query.has(key)).map((key) => element("a", { class: "chip", href: changed({ [key]: "", after: "" }), title: "show all again" }, `${key} ${query.get(key)} ×`));
+  const used = page.rows.some((each) => each.gpu_use); // else no agent reports it
   const rows = page.rows.map((each) => row(
     [jobLink(each.namespace, each.gang, `${each.namespace}/${each.name}`), "name"],
     [state(each.stage), "", "state"],
     [chosenBy("queue", each.queue), "", "queue"], [chosenBy("user", each.user), "", "user"],
     [amount(each.gpus), "number", "GPUs"], [String(each.pods), "number", "pods"],
-    [where(each), "", "where"],
+    [where(each), "", "where"], ...(used ? [[use(each.gpu_use, 0), "number", "GPU use"]] : []),
     [span(each.waited), "number", "waited"], [each.ran === null ? "" : span(each.ran), "number", "ran"],
     [why(each, now), "reason"]));
-  const heads = [["job", "", "name"], ["state", "", "state"], ["queue", "", "queue"], ["user", "", "user"], ["GPUs", "number", "gpus"], ["pods", "number", "pods"], ["where"], ["waited", "number", "waited"], ["ran", "number", "ran"], ["why"]];
+  const heads = [["job", "", "name"], ["state", "", "state"], ["queue", "", "queue"], ["user", "", "user"], ["GPUs", "number", "gpus"], ["pods", "number", "pods"], ["where"], ...(used ? [["GPU use", "number", "idle"]] : []), ["waited", "number", "waited"], ["ran", "number", "ran"], ["why"]];
   return [element("p", { class: "tabs" }, ...tabs, ...chips), rows.length ? table(heads, rows, "Jobs", "stacked") : soft("No job is like that."), ...pages(page)];
+}
+
+// How busy the GPUs of a running job are, as the agents report it, or since when none of them is.
+function use(found, details) {
+  if (!found) return "";
+  const busy = found.utilization === null ? [] : [`${Math.round(100 * found.utilization)} %`];
+  const memory = details && found.memory !== null ? [`${(found.memory / 2 ** 30).toFixed(1)} GiB of their memory`] : [];
+  return [...busy, ...memory, ...(found.idle_s > 60 ? [`idle ${span(found.idle_s)}`] : [])].join(", ");
 }
 
 // Links to the pages before and after.
@@ -68,6 +77,7 @@ function facts(record, found, now) {
     created: record ? moment(record.created) : "", started: record?.started ? moment(record.started) : "", ended: record?.ended ? moment(record.ended) : "",
     ran: record?.started ? span((record.ended || now) - record.started) : "", waited,
     size: last && record.ended === null ? `${last[1]} pods, ${amount(last[2])} GPUs` : "", "starts with": found?.minimum ? `${found.minimum} pods` : "",
+    "GPU use": use(record?.gpu_use, 1),
     priority: found?.priority ? String(found.priority) : "",
     "GPU-hours": spent ? `${(spent.allocated / HOUR_S).toFixed(2)}${spent.lost ? `, ${(spent.lost / HOUR_S).toFixed(2)} of them lost to evictions` : ""}` : "",
   };

@@ -25,7 +25,8 @@ class Life:
     def __init__(self, known: tuple[Json, ...] = (), *facts: Fact, now: float = T0) -> None:
         """facts: what is there in its first cycle, beside the node."""
         self.scheduler = new_scheduler(factories.LEVELS)
-        self.records = GangRecords(self.scheduler)
+        self.uses = GpuUses()
+        self.records = GangRecords(self.scheduler, self.uses)
         self.records.adopt(known)
         self.tell(now, factories.node("a"), factories.report("a"), *facts)
 
@@ -195,10 +196,9 @@ def test_a_gang_that_is_deleted_while_no_scheduler_runs_has_ended() -> None:
 
 
 def test_a_record_says_how_busy_its_gpus_are() -> None:
-    life, uses = Life(), GpuUses()
+    life = Life()
+    uses, records = life.uses, life.records
     run(life, "sweep", T0 + 10)
-    records = GangRecords(life.scheduler, uses)
-    records.observe([], [])
     pod = next(each for each in life.scheduler.state.pods.values() if each.node)
     found = records.find("ns", "sweep")
     assert isinstance(found, dict)

@@ -13,6 +13,7 @@ from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.model.identity import AuthFailure, Identity, Role
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
+from central.server.gpu_uses import GpuUses
 from central.server.history import pictures
 from central.server.history.gang_records import GangRecords
 from central.server.history.history_store import HistoryStore
@@ -58,13 +59,15 @@ def served(
     rights: Rights | None = None,
     past: PastCluster | None = None,
     what_if: WhatIfProcess | None = None,
+    *,
+    uses: GpuUses | None = None,
     listen: str = "127.0.0.1:0",
     **more: Any,
 ) -> Iterator[tuple[WebServer, Callable[[Fact], None]]]:
     """The console, and how to tell the scheduler of more."""
     rights, world = rights or Rights(), World()
     scheduler = new_scheduler(factories.LEVELS)
-    records = GangRecords(scheduler)
+    records = GangRecords(scheduler, uses)
     if past is not None:
         records.adopt(past._store.open_records())
     loop = Loop(

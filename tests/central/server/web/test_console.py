@@ -2,6 +2,7 @@
 with hollow nodes and real agents."""
 
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from central.model.facts import Fact, PodGone
+from central.server.gpu_uses import GpuUses
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES, free_port
 from protos.names import BLOCK, RACK
+from protos.topology import GpuUse
 from tests.central import factories
 from tests.central.server.test_scheduler_process import reported, submit
 from tests.central.server.web.console_world import Rights, cluster, served
@@ -317,6 +320,29 @@ def test_without_a_valid_token_it_asks_for_one(browser: Browser) -> None:
         ):
             page.value(f"token.value = '{token}'; document.querySelector('#login button').click()")
             page.until(shown)
+
+
+def test_jobs_that_leave_their_gpus_idle_come_first_if_asked(
+    browser: Browser, tmp_path: Path
+) -> None:
+    uses = GpuUses()
+    with served(cluster(8), uses=uses) as (server, _):
+        page = opened(browser, server.port, "jobs?state=running")
+        assert "GPU use" not in text(page, "#body thead")  # no agent reports any
+        pods = data(server, "/api/gang?namespace=ns&name=train-1")["pods"]
+        for seconds in (7300.0, 0.0):
+            for pod in pods:
+                idle = GpuUse("ns", pod["name"], "c", 0.01, 3 << 30)
+                uses.record(pod["node"], [idle], time.monotonic() - seconds)
+        page.until("document.querySelector('#body thead').innerText.includes('GPU use')")
+        page.click(page.link("GPU use"))
+        page.until("document.querySelector('#body tbody tr').innerText.includes('1 %, idle 2 h')")
+        assert page.value("location.hash.includes('sort=-idle')")
+        page.screenshot(tmp_path / "jobs.png")
+        page.click(page.link("ns/train-1"))
+        page.until("document.querySelector('#body dl').innerText.includes('GiB of their memory')")
+        page.screenshot(tmp_path / "job.png")
+        assert page.errors == []
 
 
 @pytest.fixture

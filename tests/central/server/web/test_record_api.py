@@ -1,5 +1,6 @@
 """Records of gangs by HTTP: of the running scheduler, and of the history after a restart."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from central.server.web.record_api import RecordApi
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
 from protos.names import GPU
+from protos.topology import GpuUse
 from tests.central import factories
 from tests.central.server.history.test_gang_records import T0, Life, changed, end, run
 from tests.central.server.stats.test_surveyor import Direct
@@ -107,6 +109,15 @@ def test_lists_of_gangs_that_run_wait_and_have_ended() -> None:
     [big] = jobs(api, life, state="running")["rows"]
     assert (big["gpus"], big["pods"], big["nodes"], big["node_count"]) == (8.0, 2, ["a"], 1)
     assert (big["ran"], big["stage"]) == (18.0, "running")
+    assert big["gpu_use"] is None
+    life.uses.record("a", [GpuUse("ns", "big-0", "c", 0.0, 7)], time.monotonic() - 90.0)
+    life.uses.record("a", [GpuUse("ns", "big-0", "c", 0.0, 7)], time.monotonic())
+    api = RecordApi(Direct(life.scheduler), life.records, None)
+    [big] = jobs(api, life, state="running")["rows"]
+    assert (big["gpu_use"]["utilization"], big["gpu_use"]["memory"]) == (0.0, 7)
+    assert big["gpu_use"]["idle_s"] >= 90.0
+    assert names(sort="-idle")[0] == "big"
+    assert jobs(api, life, state="running", at="1")["rows"][0]["gpu_use"] is None
     page = jobs(api, life, limit="3")
     assert (len(page["rows"]), page["size"], page["next"]) == (3, 4, 3)
     with pytest.raises(RequestRefused, match="sort: must be one of created"):
