@@ -144,8 +144,8 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
     state = scheduler.state
     handlers.release_held_pods(state, now)
     lost_pods.write_off(state, now, scheduler.policy.lost_after_s, scheduler.policy.max_grace_s)
-    if state.network.rebuild(state.nodes.values(), state.snapshot):
-        scheduler.hypernode_statuses.rebuilt(state.network.hypernodes)
+    concerned = state.network.rebuild(state.nodes.values(), state.snapshot)
+    scheduler.hypernode_statuses.changed(concerned)
     scheduler.queues.settle()
     if state.pending.all_changed:
         state.pending.changed_gangs.update(state.gangs)

@@ -224,7 +224,7 @@ def update_node(state: ClusterState, fact: NodeSeen) -> None:
         return
     before, node.seen = node.seen, fact
     if before is None or before.labels != fact.labels:
-        state.network.node_changed()
+        state.network.put_node(fact)
     if fact.ready and not fact.unschedulable:
         state.node_sets.unschedulable.discard(fact.name)
     else:
@@ -255,7 +255,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     state.node_sets.not_ready.discard(name)
     state.snapshot.drop_node(name)
     reclassification.offers_changed(state)
-    state.network.node_changed()
+    state.network.drop_node(name)
     _update_health(state, node)
     forget_if_empty(state, name)
 

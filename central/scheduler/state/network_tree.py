@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from central.model.facts import HyperNodeGone, HyperNodeSeen
+from central.model.facts import HyperNodeGone, HyperNodeSeen, NodeSeen
 from central.scheduler.inventory import hypernode_tree
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -12,34 +12,46 @@ from protos.names import NODE
 class NetworkTree:
     def __init__(self, label_levels: tuple[str, ...]) -> None:
         self.hypernodes: dict[str, HyperNodeSeen] = {}
-        self.built = hypernode_tree.HyperNodeTree()  # the tree of the last rebuild
-        self.stale = False
+        self.built = hypernode_tree.HyperNodeTree()
+        self._stale = False  # a HyperNode changed
+        self._concerned: set[str] = set()  # HyperNodes whose nodes changed
         self._label_levels = label_levels
 
     def apply(self, fact: HyperNodeSeen | HyperNodeGone) -> None:
         if isinstance(fact, HyperNodeSeen):
-            self.stale |= self.hypernodes.get(fact.name) != fact
+            self._stale |= self.hypernodes.get(fact.name) != fact
             self.hypernodes[fact.name] = fact
-        else:
-            self.stale |= self.hypernodes.pop(fact.name, None) is not None
+        elif self.hypernodes.pop(fact.name, None) is not None:
+            self._stale = True
+            self._concerned.add(fact.name)
 
-    def node_changed(self) -> None:
-        """A node came, went or has other labels. HyperNodes select nodes by name and label."""
-        self.stale |= bool(self.hypernodes)
+    def put_node(self, node: NodeSeen) -> None:
+        """A node came or has other labels. Its row in the snapshot follows."""
+        if self.hypernodes and not self._stale:
+            self._concerned |= self.built.put(node)
 
-    def rebuild(self, nodes: Iterable[ClusterNode], snapshot: Snapshot) -> bool:
-        """Builds the tree if it is stale. Returns whether it was."""
-        if not self.stale:
-            return False
-        self.stale = False
-        seen = [node.seen for node in nodes if node.seen is not None]
-        self.built = hypernode_tree.build(self.hypernodes, seen)
-        if self.hypernodes:
+    def drop_node(self, name: str) -> None:
+        if self.hypernodes and not self._stale:
+            self._concerned |= self.built.drop(name)
+
+    def rebuild(self, nodes: Iterable[ClusterNode], snapshot: Snapshot) -> list[str]:
+        """Builds the tree again if a HyperNode changed, or another level has nodes. Returns the HyperNodes whose
+        status may have changed since the last time."""
+        if self._stale:
+            seen = [node.seen for node in nodes if node.seen is not None]
+            self.built.rebuild(self.hypernodes, seen)
+            self._concerned |= self.hypernodes.keys()
+        if not self._concerned:
+            return []
+        levels = self.built.levels if self.hypernodes else self._label_levels
+        if self._stale or levels != snapshot.columns.domains.levels:
             domains = self.built.domains
-            snapshot.relevel(self.built.levels, lambda node: domains.get(node.name, {}))
-        else:
-            snapshot.relevel(self._label_levels, lambda node: node.levels())
-        return True
+            of_hypernodes = lambda node: domains.get(node.name, {})  # noqa: E731
+            snapshot.relevel(levels, of_hypernodes if self.hypernodes else NodeSeen.levels)
+        gone = sorted(self._concerned - self.hypernodes.keys())
+        concerned = [*filter(self._concerned.__contains__, self.hypernodes), *gone]
+        self._stale, self._concerned = False, set()
+        return concerned
 
     def level_named(self, name: str, levels: tuple[str, ...]) -> str:
         """The level that a constraint names, itself or by the tierName of a HyperNode; else the name."""

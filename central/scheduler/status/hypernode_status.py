@@ -6,6 +6,7 @@ reason. A node in two HyperNodes of a tier belongs to the first by name.
 Design: docs/design/topology.md
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,12 +26,9 @@ class HyperNodeStatuses:
     _since: dict[str, tuple[str, str]] = field(default_factory=dict)
     _changed: dict[str, None] = field(default_factory=dict)
 
-    def rebuilt(self, hypernodes: dict[str, HyperNodeSeen]) -> None:
-        """The network tree was rebuilt: the status of every HyperNode may have changed."""
-        for name in self._since.keys() - hypernodes.keys():
-            del self._since[name]
-            self._writer.forget(name)
-        self._changed = dict.fromkeys(hypernodes)
+    def changed(self, names: Iterable[str]) -> None:
+        """The status of these HyperNodes may have changed, or they are gone."""
+        self._changed.update(dict.fromkeys(names))
 
     def answered(self, fact: Answered, now: float) -> None:
         if self._writer.answered(fact, now):
@@ -50,7 +48,11 @@ class HyperNodeStatuses:
             if seen is not None and not self._writer.ready(name, now):
                 continue
             del self._changed[name]
-            if seen is None or not seen.uid:
+            if seen is None:
+                self._since.pop(name, None)
+                self._writer.forget(name)
+                continue
+            if not seen.uid:
                 continue
             written = self._writer.write(name, seen.uid, self._status(seen, tree, now), now)
             decisions += [written] if written is not None else []
@@ -61,7 +63,7 @@ class HyperNodeStatuses:
         return [time for time in times if time is not None]
 
     def _status(self, seen: HyperNodeSeen, tree: HyperNodeTree, now: float) -> Status:
-        why = tree.errors.get(seen.name, "")
+        why = tree.error_of(seen.name)
         before, since = self._since.get(seen.name, ("", ""))
         if not since or why != before:
             since = stamp(now)

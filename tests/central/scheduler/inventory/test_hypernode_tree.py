@@ -1,16 +1,27 @@
 """The tree from HyperNodes: what is wrong with one disables that one."""
 
+import random
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, SetStatus, UpdateGangStatus
-from central.model.facts import Answered, Fact, HyperNodeGone, HyperNodeSeen, Member, NodeGone
+from central.model.facts import (
+    Answered,
+    Fact,
+    HyperNodeGone,
+    HyperNodeSeen,
+    Member,
+    NodeGone,
+    NodeSeen,
+)
 from central.scheduler.apply import apply
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.invariants import check_invariants
-from central.scheduler.inventory.hypernode_tree import build as build_tree
+from central.scheduler.inventory.hypernode_tree import HyperNodeTree
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.effort import seeds
 
 NODES = [factories.node(name, labels={"row": name[0]}) for name in ("a1", "a2", "b1", "b2", "c1")]
 
@@ -24,7 +35,16 @@ def over(name: str, *hypernodes: str, tier: int = 2) -> HyperNodeSeen:
 
 
 def tree(*hypernodes: HyperNodeSeen) -> tuple[object, ...]:
-    made = build_tree({hypernode.name: hypernode for hypernode in hypernodes}, NODES)
+    return told_of(built(hypernodes, NODES))
+
+
+def built(hypernodes: Iterable[HyperNodeSeen], nodes: Collection[NodeSeen]) -> HyperNodeTree:
+    made = HyperNodeTree()
+    made.rebuild({hypernode.name: hypernode for hypernode in hypernodes}, nodes)
+    return made
+
+
+def told_of(made: HyperNodeTree) -> tuple[object, ...]:
     return made.levels, {n: dict(d) for n, d in made.domains.items()}, dict(made.errors)
 
 
@@ -79,6 +99,65 @@ def test_what_is_wrong_with_one_disables_that_one() -> None:
         "bad": "regexMatch [: missing ]: [",
         "worse": "spec.tier: 'x' is not a whole number",
     }
+
+
+def drawn(dice: random.Random) -> HyperNodeSeen:
+    """A HyperNode of a random kind, right or wrong, which may be in the way of others."""
+    members = []
+    for _ in range(dice.randint(1, 3)):
+        digit = str(dice.randint(0, 5))
+        kinds = [
+            Member("Node", exact=f"n{digit}{digit}"),
+            Member("Node", pattern=dice.choice((f"n{digit}.", f"n.{digit}|n00", "n(", "m.*"))),
+            Member("Node", labels=(("row", digit),)),
+            Member("Node", labels=(("row", digit), ("side", dice.choice("lr")))),
+            Member("HyperNode", exact=f"h{digit}"),
+            Member("HyperNode", pattern=f"h[0-{digit}]"),
+            Member("HyperNode", labels=(("row", digit),)),
+        ]
+        members.append(dice.choice(kinds))
+    return HyperNodeSeen(
+        f"h{dice.randint(0, 9)}",
+        dice.randint(1, 3),
+        tuple(members),
+        error="wrong" if dice.random() < 0.1 else "",
+        tier_name=dice.choice(("", "", "leaf", "spine")),
+    )
+
+
+def test_events_one_by_one_make_the_tree_that_is_made_anew() -> None:
+    for seed in seeds(300):
+        _story(random.Random(seed))
+
+
+def _story(dice: random.Random) -> None:
+    made, hypernodes, nodes = HyperNodeTree(), dict[str, HyperNodeSeen](), dict[str, NodeSeen]()
+    for _ in range(40):
+        kind = dice.random()
+        errors = dict(made.errors)
+        if kind < 0.2:
+            hypernode = drawn(dice)
+            hypernodes[hypernode.name] = hypernode
+            made.rebuild(hypernodes, list(nodes.values()))
+        elif kind < 0.25 and hypernodes:
+            del hypernodes[dice.choice(sorted(hypernodes))]
+            made.rebuild(hypernodes, list(nodes.values()))
+        elif kind < 0.4 and nodes:
+            gone = dice.choice(sorted(nodes))
+            del nodes[gone]
+            concerned = made.drop(gone)
+        else:
+            name = f"n{dice.randint(0, 5)}{dice.randint(0, 5)}"
+            labels = {"row": str(dice.randint(0, 5)), "side": dice.choice("lr")}
+            nodes[name] = factories.node(name, labels=labels)
+            sizes = dict(made.sizes)
+            concerned = made.put(nodes[name])
+            changed = {each for each in hypernodes if sizes.get(each, 0) != made.sizes.get(each, 0)}
+            wrong = {each for each in hypernodes if errors.get(each) != made.errors.get(each)}
+            assert changed | wrong <= concerned
+        fresh = built(hypernodes.values(), list(nodes.values()))
+        assert told_of(made) == told_of(fresh)
+        assert (made.sizes, made.tiers) == (fresh.sizes, fresh.tiers)
 
 
 def gang(name: str, pods: int, tier: int) -> list[Fact]:

@@ -55,15 +55,21 @@ def test_it_is_rebuilt_only_after_a_change(
     tree: NetworkTree, nodes: list[ClusterNode], snapshot: Snapshot
 ) -> None:
     assert not tree.rebuild(nodes, snapshot)
-    tree.node_changed()  # no HyperNode selects it
+    tree.put_node(factories.node("a"))  # no HyperNode selects it
     tree.apply(HyperNodeGone("unknown"))
     assert not tree.rebuild(nodes, snapshot)
     tree.apply(switch("s1", 1, "a"))
     assert tree.rebuild(nodes, snapshot)
     tree.apply(switch("s1", 1, "a"))
     assert not tree.rebuild(nodes, snapshot)
-    tree.node_changed()
-    assert tree.rebuild(nodes, snapshot)
+    tree.put_node(factories.node("c"))
+    assert not tree.rebuild(nodes, snapshot)
+    tree.drop_node("a")
+    assert tree.rebuild(nodes, snapshot) == ["s1"]
+    assert not snapshot.columns.domains.levels
+    tree.put_node(factories.node("a"))
+    assert tree.rebuild(nodes, snapshot) == ["s1"]
+    assert snapshot.columns.domains.levels == ("tier-1",)
     tree.apply(switch("s1", 2, "a"))
     assert tree.rebuild(nodes, snapshot)
 

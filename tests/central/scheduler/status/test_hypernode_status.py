@@ -46,7 +46,7 @@ class Cluster:
                 self.made += 1
                 uid = "" if name == "d" else f"uid-{self.made}"
                 self.seen[name] = HyperNodeSeen(name, 1, uid=uid)
-        self.statuses.rebuilt(self.seen)
+        self.statuses.changed([*"abcd"])
 
     def expected(self, name: str) -> dict[str, Any]:
         why, since = self.since[name]
@@ -60,9 +60,13 @@ class Cluster:
         return {"nodeCount": self.sizes.get(name, 0), "conditions": [condition]}
 
     def decide(self, now: float) -> None:
-        tree = HyperNodeTree(errors=self.errors, sizes=self.sizes)
+        tree = HyperNodeTree()
+        tree._wrong.update(self.errors)
+        tree.sizes.update(self.sizes)
         dues = self.statuses.due(now)
         decisions = self.statuses.decide(self.seen, tree, now)
+        for gone in self.not_before.keys() - self.seen.keys():
+            del self.not_before[gone]
         for each in decisions:
             assert isinstance(each, SetStatus)
             assert (each.kind, each.namespace, each.uid) == (
@@ -123,6 +127,6 @@ def test_each_has_its_status_in_the_end(seed: int) -> None:
         assert cluster.stored[name] == cluster.expected(name)
     assert cluster.writes > 4
     before = cluster.writes
-    cluster.statuses.rebuilt(cluster.seen)
+    cluster.statuses.changed(cluster.seen)
     cluster.decide(now + 20.0)
     assert cluster.writes == before, "an unchanged status is not written again"
