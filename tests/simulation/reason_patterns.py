@@ -59,7 +59,7 @@ KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
 PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = (
     r"(?:reserved|excluding|with an expected|preemption blocked|its victims|expected|no victims"
-    r"|it shares time|it is behind|running gangs)"
+    r"|it shares time|it is behind|running gangs|the search for victims)"
 )
 CANDIDATE = re.compile(
     r"(?:the best node|the cluster|best candidate (?:node )?(?P<best>\S+)|(?P<at>.+?), where the rest"
