@@ -16,7 +16,8 @@ Without exceptions this costs nothing: Python enters a try block for free.
 Design: docs/design/containment.md
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import cast, get_args
 
@@ -312,6 +313,15 @@ def gang_failed(scheduler: Scheduler, gang: Gang, error: Exception, kind: str = 
     for spec in {pod.spec for pod in gang.members.values()}:
         scheduler.state.snapshot.forget_view(spec)  # its counts may be incomplete
     scheduler.state.pending.changed(gang)
+
+
+@contextmanager
+def contained(scheduler: Scheduler, gang: Gang, kind: str = GANG) -> Iterator[None]:
+    """Sets the gang aside if the block fails, as gang_failed()."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  any bug
+        gang_failed(scheduler, gang, error, kind)
 
 
 # --- the cycle ---------------------------------------------------------------------

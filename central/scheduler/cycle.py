@@ -1,6 +1,6 @@
 """One scheduling cycle: apply the facts, decide once, assume the decisions. Pure.
 
-    facts -> accounting -> pending gangs in order (scheduling_round.py)
+    facts -> accounting -> pending gangs in order (agenda.py)
           -> pods above device limits -> partial gangs -> controllers -> statuses
 
 The live loop, the simulator and replay all call schedule_once(). An exception stops only the object or the gang
@@ -13,16 +13,15 @@ from collections.abc import Iterable
 
 from central.model.decisions import Decision
 from central.model.facts import Fact
-from central.scheduler import containment, partial_gangs, scheduling_round
+from central.scheduler import agenda, containment, partial_gangs
+from central.scheduler.agenda import Budget, Round
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.needs import Need
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod
 from central.scheduler.pending_cause import cause_of, nominations
 from central.scheduler.quarantine import ACCOUNT
 from central.scheduler.queues import order
-from central.scheduler.round_state import Round
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import Budget
 from central.scheduler.state import handlers, lost_pods
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
@@ -90,7 +89,7 @@ def _decide(
         return
     if state.pending.waiting:  # else nobody chooses
         scheduler.elastic.models.look(_elastic_gangs(scheduler))
-    scheduling_round.schedule_pending(scheduler, now, budget, interrupt, decisions)
+    agenda.schedule_pending(scheduler, now, budget, interrupt, decisions)
     scheduler.queues.in_flight.start_pass()
     decisions += scheduler.device_usage.gpu_memory.decide(state, now)
     decisions += scheduler.device_usage.rdma.decide(state, now)
@@ -169,13 +168,11 @@ def _account(scheduler: Scheduler, gang: Gang) -> None:
     quarantine = scheduler.quarantine
     if quarantine.set_asides and containment.blocks(scheduler, gang, (ACCOUNT,)):
         return
-    try:
+    with containment.contained(scheduler, gang, ACCOUNT):
         gang.attempt.equivalence = 0
         gang.attempt.rank = order.rank(gang)
         gang.attempt.run_time_s = order.backfill_time_s(gang)
-        scheduling_round.account(scheduler, gang)
-    except Exception as error:  # noqa: BLE001  any bug
-        containment.gang_failed(scheduler, gang, error, ACCOUNT)
+        agenda.account(scheduler, gang)
     if quarantine.set_asides:
         quarantine.release(containment.key_of_gang(gang, ACCOUNT))
 
@@ -185,11 +182,9 @@ def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -
     for gang in list(pending.partial.values()):
         if containment.blocks(scheduler, gang):
             continue
-        try:
+        with containment.contained(scheduler, gang):
             pending.touch(gang)
             decisions += partial_gangs.undo_partial(gang, now)
-        except Exception as error:  # noqa: BLE001  any bug
-            containment.gang_failed(scheduler, gang, error)
 
 
 def _elastic_gangs(scheduler: Scheduler) -> list[ElasticGang]:
@@ -238,11 +233,8 @@ def _admit(scheduler: Scheduler, now: float) -> None:
     for gang in due:
         if containment.blocks(scheduler, gang):
             continue
-        try:
-            with containment.ContainedSearch(state.snapshot):
-                admission.check(state, queues, resources, gang, admitted)
-        except Exception as error:  # noqa: BLE001  any bug
-            containment.gang_failed(scheduler, gang, error)
+        with containment.contained(scheduler, gang), containment.ContainedSearch(state.snapshot):
+            admission.check(state, queues, resources, gang, admitted)
 
 
 def _queue_statuses(scheduler: Scheduler, now: float) -> list[Decision]:

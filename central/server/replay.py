@@ -24,9 +24,9 @@ from central.model.decisions import (
 )
 from central.model.facts import Fact
 from central.scheduler import cycle
+from central.scheduler.agenda import Budget
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import Budget
 from central.server import checkpoint, codec, journal
 from central.server.version import version
 

@@ -14,7 +14,7 @@ from central.scheduler import cycle
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from central.server.journal import Journal
-from central.simulator.agenda import Agenda
+from central.simulator.event_queue import EventQueue
 from central.simulator.scenario import Scenario
 from central.simulator.simulation_result import Ended, Load, Pending, SimulationResult
 from central.simulator.world import Event, World
@@ -39,7 +39,7 @@ class Simulation:
         self._until_s = until_s
         self._journal = journal
         self._world = World(scenario, self.result)
-        self._agenda: Agenda[Event] = Agenda()
+        self._agenda: EventQueue[Event] = EventQueue()
         self._random = random.Random(seed) if seed else None
         self._idle = 0
         self._happened_at = 0.0

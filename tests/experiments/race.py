@@ -13,7 +13,7 @@ from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen
 from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
-from central.simulator.agenda import Agenda
+from central.simulator.event_queue import EventQueue
 from protos.names import GPU
 from tests.central import factories
 
@@ -57,7 +57,7 @@ class Race:
         self._dice = random.Random(seed)
         self._lag_s = lag_s
         self._packs = packs
-        self._agenda: Agenda[Callable[[], None]] = Agenda()
+        self._agenda: EventQueue[Callable[[], None]] = EventQueue()
         self._now = 0.0
         self._cluster = new_scheduler(factories.LEVELS)
         self._news: list[Fact] = []  # that have reached us, for the next turn

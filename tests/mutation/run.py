@@ -48,7 +48,7 @@ FOLDERS = (
 )
 FILES = (
     "cycle.py",
-    "scheduling_round.py",
+    "agenda.py",
     "gang_attempt.py",
     "reserved_capacity.py",
     "pass_claims.py",

@@ -56,7 +56,7 @@ class PendingGangs:
         # How often: pods that are Pending or being deleted use no disruption budget.
         self.budget_uses_changed = 0
         self.wakeups: Counter[str] = Counter()  # calls of capacity_freed(), by reason
-        self.round: Any = None  # the round_state.Round that the next cycle continues
+        self.round: Any = None  # the agenda.Round that the next cycle continues
         self._snapshot = snapshot
         # Gangs of which only the reason changed since their status was computed: rows, with their turns.
         self._reason_turns: deque[tuple[Ints, Ints]] = deque()

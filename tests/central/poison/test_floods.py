@@ -11,8 +11,8 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
+from central.scheduler.agenda import FLOOD_TRIES
 from central.scheduler.cycle import schedule_once
-from central.scheduler.round_state import FLOOD_TRIES
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 

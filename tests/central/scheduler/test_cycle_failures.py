@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from central.controllers.composite import BatchControllers
-from central.scheduler import cycle, gang_attempt, refusal_reasons, scheduling_round
+from central.scheduler import agenda, cycle, gang_attempt, refusal_reasons
 from central.scheduler.cycle import schedule_once
 from central.scheduler.quarantine import COMES_BACK_S, CYCLE
 from central.scheduler.queues import order
@@ -27,7 +27,7 @@ PARTS: list[tuple[Any, str]] = [
     (NetworkTree, "rebuild"),
     (Queues, "settle"),
     (Queues, "measure_capacity"),
-    (scheduling_round, "_join"),
+    (agenda, "_join"),
     (ReservedCapacity, "__init__"),
     (order, "in_order"),
     (ReservedCapacity, "on_tried"),
@@ -126,7 +126,7 @@ def test_a_failure_from_the_same_place_comes_back(
 def test_until_the_round_ends_the_state_is_on_trial(world: WholeCycle, breaks: Break) -> None:
     """What fails at the end of a round does so again, however many cycles the round is cut into."""
     scheduler, facts = world.scheduler, [each for n in "uvw" for each in job(n, 1, gpus=0)]
-    breaks(scheduling_round, "_join", 1)
+    breaks(agenda, "_join", 1)
     schedule_once(scheduler, facts, 100.0, lambda: True)
     assert scheduler.state.pending.round is not None
     schedule_once(scheduler, [], 100.1, lambda: True)

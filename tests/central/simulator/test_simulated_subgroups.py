@@ -4,8 +4,8 @@ import pytest
 
 from central.model.wording import format_duration
 from central.simulator import machines
-from central.simulator.agenda import Agenda
 from central.simulator.documents import BadInput
+from central.simulator.event_queue import EventQueue
 from central.simulator.sim_budgets import DisruptionBudget
 from tests.captures import machines as made
 
@@ -71,7 +71,7 @@ def test_every_machine_can_be_had_by_name() -> None:
 
 
 def test_the_agenda_keeps_order_at_one_moment() -> None:
-    agenda: Agenda[str] = Agenda()
+    agenda: EventQueue[str] = EventQueue()
     for at, thing in ((2.0, "c"), (1.0, "a"), (1.0, "b")):
         agenda.note(at, thing)
     assert agenda.next_at() == 1.0

@@ -10,7 +10,7 @@ from central.model.facts import EvictDone, Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler import cycle
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.simulator.agenda import Agenda
+from central.simulator.event_queue import EventQueue
 from tests.central import factories
 from tests.experiments.backfill.days import Day, Job
 
@@ -30,7 +30,7 @@ class Play:
     def __init__(self, day: Day, scheduler: Scheduler | None = None) -> None:
         self._day = day
         self._scheduler = scheduler or new_scheduler(factories.LEVELS)
-        self._agenda: Agenda[Callable[[], list[Fact]]] = Agenda()
+        self._agenda: EventQueue[Callable[[], list[Fact]]] = EventQueue()
         self._jobs = {job.name: _State(job) for job in day.jobs}
         self._of: dict[str, _State] = {}  # by uid
         self._births = 0

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 Thing = TypeVar("Thing")
 
 
-class Agenda(Generic[Thing]):
+class EventQueue(Generic[Thing]):
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Thing]] = []
         self._noted = 0

@@ -9,10 +9,10 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, PodGone, QueueSeen
+from central.scheduler.agenda import ROUND_S
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.scheduling_round import ROUND_S
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
 
