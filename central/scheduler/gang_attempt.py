@@ -249,7 +249,8 @@ def _place(
             raise
     _raise_filter_failure(state.snapshot, wants[-1])
     if state.snapshot.meter.was_short:  # no answer, so nothing is certain
-        gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {explain.WORK_LIMIT}"
+        limit = explain.LARGEST_LIMIT if state.snapshot.meter.is_largest else explain.WORK_LIMIT
+        gang.attempt.reason = f"{pod_kinds.describe(wants[-1].groups)}; {limit}"
     pending.refuse(gang, gang.attempt.reason)
     refused[request] = RefusedRequest(gang.attempt.reason, reserved.counted(), cause)
     return []
@@ -311,4 +312,4 @@ def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
 
 
 def is_undecided(gang: Gang) -> bool:
-    return gang.attempt.reason.endswith(explain.WORK_LIMIT)
+    return gang.attempt.reason.endswith((explain.WORK_LIMIT, explain.LARGEST_LIMIT))

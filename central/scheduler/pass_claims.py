@@ -40,6 +40,7 @@ from central.scheduler.work_meter import WorkLimitReached
 
 PREEMPTION_RETRY_S = 2.0  # after a search without victims, which reads every gang
 UNDECIDED = "the search for victims exhausted its budget, retrying with a larger one"
+UNDECIDED_LARGEST = "the search for victims exhausted its largest budget, retrying in 2 min"
 
 
 _NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
@@ -222,7 +223,7 @@ class PassClaims:
                     return None, why
                 return plan, ""
         except WorkLimitReached:
-            return None, UNDECIDED
+            return None, UNDECIDED_LARGEST if self._state.snapshot.meter.is_largest else UNDECIDED
 
     def _postpone(self, gang: Gang) -> None:
         """Searches again in a while: for now there are no victims. All gangs have the same moments for that, since one that

@@ -42,6 +42,11 @@ class WorkMeter:
         self._ask_at = inf
 
     @property
+    def is_largest(self) -> bool:
+        """Returns whether the decision has the largest limit, and others have not ended it."""
+        return self._extent >= self.first_limit * LONG_FACTOR and not self.was_interrupted
+
+    @property
     def left(self) -> float:
         return max(0, self._limit - self.used)
 

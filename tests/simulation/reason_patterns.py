@@ -11,6 +11,7 @@ PLAIN = (  # no numbers
     r"can never start: topology level \S+ is not one of .*",
     r"could not bind pod .*",
     r"(search budget exhausted|the search for victims exhausted its budget), retrying with a larger one",
+    r"(largest search budget exhausted|the search for victims exhausted its largest budget), retrying in 2 min",
     r"fits now; its pods are bound in the next cycle",
     r"reserved: .*",
     r"expected in .*",

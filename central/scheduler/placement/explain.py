@@ -29,6 +29,7 @@ from protos.slicing import is_slice
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
 SEARCH_LIMIT = "search limit reached; a placement may exist"
 WORK_LIMIT = "search budget exhausted, retrying with a larger one"
+LARGEST_LIMIT = "largest search budget exhausted, retrying in 2 min"
 UNKNOWN_PARTS = {
     ISLAND: "islands unknown",
     NUMA: "NUMA nodes unknown",

@@ -11,8 +11,8 @@ from central.scheduler import gang_attempt, work_meter
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.gang_attempt import LONG_S
 from central.scheduler.invariants import check_invariants
-from central.scheduler.pass_claims import UNDECIDED
-from central.scheduler.placement.explain import WORK_LIMIT
+from central.scheduler.pass_claims import UNDECIDED, UNDECIDED_LARGEST
+from central.scheduler.placement.explain import LARGEST_LIMIT, WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.work_meter import (
     FIRST_LIMIT,
@@ -118,7 +118,9 @@ def test_what_needs_more_than_the_most_says_so_and_holds_up_nobody() -> None:
         now = at
         decided = acts(schedule_once(made, [factories.pod(f"quick-{attempt}", 1)], now))
         assert [each.name for each in decided] == [f"quick-{attempt}"]
-        assert reason(made, "slow").endswith(WORK_LIMIT)
+        assert reason(made, "slow").endswith(LARGEST_LIMIT if attempt > 0 else WORK_LIMIT)
+    schedule_once(made, [factories.pod("next", 1)], now + 1.0)  # the reason is computed again
+    assert reason(made, "slow").endswith(LARGEST_LIMIT)
     assert longest(made) <= LONG_FACTOR * limit + OVERSHOOT
 
 
@@ -274,10 +276,15 @@ def test_a_search_for_victims_ends_and_goes_on_with_more() -> None:
     assert not acts(schedule_once(made, [*facts, *members], NOW))
     assert UNDECIDED in reason(made, "urgent")
     assert not any(pod.leaving for pod in made.state.pods.values())
-    made.state.snapshot.meter.first_limit = 20_000
+    (gang,) = made.state.pending.waiting.values()
+    gang.attempt.work_factor, made.state.snapshot.meter.first_limit = LONG_FACTOR, 10
     at = due(made, NOW)
+    assert at == NOW + 2.0
+    assert not acts(schedule_once(made, [], at))
+    assert UNDECIDED_LARGEST in reason(made, "urgent")
+    gang.attempt.work_factor, made.state.snapshot.meter.first_limit = 1, 20_000
+    at = due(made, at)
     assert at is not None
-    assert at <= NOW + 2.0
     evicted = acts(schedule_once(made, [], at))
     assert len(evicted) == 64
     check_invariants(made)
