@@ -58,7 +58,7 @@ from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
 from central.scheduler.queues.queue_tree import Queues
-from central.scheduler.scheduler import Policy, Scheduler
+from central.scheduler.scheduler import JobControllers, Policy, Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import GangKey
 from protos.names import PACK
@@ -79,7 +79,7 @@ class ControllersMemory:
     elastic: ElasticObjects
 
 
-class BatchControllers:
+class BatchControllers(JobControllers):
     """The Job controller, and those of Commands, CronJobs and JobFlows (scheduler.Controllers)."""
 
     def __init__(self) -> None:

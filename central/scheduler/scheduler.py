@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and a cycle would take 0.1 s longer
 
@@ -91,58 +91,21 @@ class DeviceUsage:
     rdma: RdmaUsage = field(default_factory=RdmaUsage)
 
 
-class JobControllers(Protocol):
+class JobControllers:
     """What the scheduler needs of the controllers of Jobs and of the objects that create Jobs
-    (central.controllers.composite)."""
+    (central.controllers.composite), with what it gets where there are none."""
 
     def apply(self, fact: Any) -> None: ...
     def discard(self, fact: Any) -> None: ...
-    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool: ...
+    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
+        return False
+
     def pod_seen(
         self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
     ) -> None: ...
     def pod_gone(
         self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
     ) -> None: ...
-    def owned_groups(self) -> Collection[tuple[str, str]]: ...
-    def elastic_gangs(self, state: ClusterState) -> list[ElasticGang]: ...
-    def size_left_alone(self, key: GangKey, now: float) -> str: ...
-    def training(self, key: GangKey, now: float) -> str: ...
-    def job_of(self, key: GangKey) -> str: ...
-    def resize(self, asked: Resize) -> None: ...
-    def restore(self, memory: Any) -> None: ...
-    def decide(
-        self,
-        state: ClusterState,
-        queues: Queues,
-        min_resources: MinResources,
-        quarantine: Quarantine,
-        now: float,
-        *,
-        decisions: list[Decision],
-    ) -> None: ...
-    def due(self, now: float) -> list[float]: ...
-    def check(self, state: ClusterState) -> None: ...
-
-
-class NoControllers:
-    """JobControllers without any object."""
-
-    def apply(self, fact: Any) -> None:
-        pass
-
-    def discard(self, fact: Any) -> None:
-        pass
-
-    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
-        return False
-
-    def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
-        pass
-
-    def pod_gone(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
-        pass
-
     def owned_groups(self) -> Collection[tuple[str, str]]:
         return ()
 
@@ -158,12 +121,8 @@ class NoControllers:
     def job_of(self, key: GangKey) -> str:
         return ""
 
-    def resize(self, asked: Resize) -> None:
-        pass
-
-    def restore(self, memory: Any) -> None:
-        pass
-
+    def resize(self, asked: Resize) -> None: ...
+    def restore(self, memory: Any) -> None: ...
     def decide(
         self,
         state: ClusterState,
@@ -173,14 +132,11 @@ class NoControllers:
         now: float,
         *,
         decisions: list[Decision],
-    ) -> None:
-        pass
-
+    ) -> None: ...
     def due(self, now: float) -> list[float]:
         return []
 
-    def check(self, state: ClusterState) -> None:
-        pass
+    def check(self, state: ClusterState) -> None: ...
 
 
 class Scheduler:
@@ -239,7 +195,7 @@ class Scheduler:
         """Returns a scheduler without state, with the same settings, and with the same quarantine if there is no other.
         Without others its controllers see nothing."""
         return Scheduler(
-            controllers or NoControllers(),
+            controllers or JobControllers(),
             self.levels,
             self.policy,
             self.queues.half_life_s,
@@ -254,7 +210,7 @@ class Scheduler:
         """Takes over the state of a scheduler that emptied() made. The controllers stay, if that has none."""
         controllers = self.controllers
         self.__dict__.update(fresh.__dict__)
-        if isinstance(fresh.controllers, NoControllers):
+        if type(fresh.controllers) is JobControllers:
             self.controllers = controllers
         self.state.observer = self
 
