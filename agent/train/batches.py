@@ -22,13 +22,16 @@ class StepPlan:
     start: int
     count: int
 
-    def micro_parts(self, rank: int, size: int, micro: int | None) -> list[tuple[int, int]]:
+    def micro_parts(
+        self, rank: int, size: int, micro: int | None, pieces: int = 0
+    ) -> list[tuple[int, int]]:
         """The spans that a rank computes one after the other, at most `micro` records each and equal
-        up to one. Empty if the step has fewer records than there are ranks and none for this one."""
+        up to one. Empty if the step has fewer records than there are ranks and none for this one. pieces: as many spans,
+        of which some may be empty."""
         first, last = part(self.count, rank, size)
         here = last - first
-        pieces = 1 if micro is None else -(-here // micro)
-        spans = (part(here, piece, pieces) for piece in range(pieces)) if here else ()
+        count = pieces or (here > 0 if micro is None else -(-here // micro))
+        spans = (part(here, piece, count) for piece in range(count))
         base = self.start + first
         return [(base + start, base + stop) for start, stop in spans]
 

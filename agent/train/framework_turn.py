@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,16 +19,16 @@ from .world import World
 
 
 class FrameworkTurn:
-    """order: of the records; each of its steps is one of the framework's. It may have no `micro` and no
-    "per-member" batch."""
+    """order: of the records; each of its steps is one of the framework's. It may have no "per-member" batch."""
 
     def __init__(self, order: Order, checkpoints: str | os.PathLike[str] | None = None) -> None:
         order.state_after(0)  # refuses what no framework can do
         self.order, self._folder = order, checkpoints
         self._job: Job | None = None
         self._turns: Iterator[World] = iter(())
-        self._step = 0  # steps taken
-        self._weights: dict[int, float] = {}  # by step; frameworks fetch batches ahead
+        self._weights: deque[float] = (
+            deque()
+        )  # of batches that were fetched and not taken, the next one first
 
     @property
     def job(self) -> Job:
@@ -64,25 +65,34 @@ class FrameworkTurn:
 
     def over(self, step: int) -> bool:
         """Returns whether to save and to stop after this step: the same answer on every rank."""
-        self._step = step
-        self._weights.pop(step, None)
         return self.world.over(step)
 
+    def accumulated(self) -> int:
+        """Returns how many batches make a step on each rank, so that none exceeds `micro`; the framework divides their sum
+        by it."""
+        order = self.order
+        largest = -(-int(order.batch) // self.world.size)
+        order.pieces = -(-largest // (order.micro or largest))
+        return order.pieces
+
+    def taken(self) -> None:
+        """A batch has had its backward pass."""
+        self._weights.popleft()
+
     def weigh(self, model: Any) -> None:
-        """Multiplies the gradients of each step by the weight of this rank's batch, before the ranks' mean is taken: it is
-        the mean over the step's records then."""
+        """Multiplies the gradients by the weight of this rank's batch, before the ranks' mean is taken: it is the mean over
+        the step's records then."""
         for each in model.parameters():
             if each.requires_grad:
                 each.register_hook(self._weighted)
 
     def _weighted(self, gradient: Any) -> Any:
-        return gradient * self._weights.get(self._step + 1, 1.0)
+        return gradient * self._weights[0]
 
     def fetched(self, loader: Loader) -> Iterator[Any]:
         """Yields what the loader made of this rank's batches, from the order's position on, and keeps their weights."""
-        self._step = self.order.step
-        for step, batch in self.order.steps(self.world, loader):
-            self._weights[step] = batch.weight
+        for _, batch in self.order.steps(self.world, loader):
+            self._weights.append(batch.weight * max(1, self.order.pieces))
             yield batch.data
 
     def save(self, step: int, write: Callable[[str], Any]) -> None:

@@ -27,6 +27,7 @@ class TrainerElasticity(TrainerCallback):  # type: ignore[misc]  # there are no 
         """The position is the order's, so the Trainer skips nothing. Ranks are weighed by their records, not by their tokens
         as well."""
         found = {"max_steps": self.turn.order.all_steps, "ignore_data_skip": True}
+        found["gradient_accumulation_steps"] = self.turn.accumulated()
         tokens = {_BY_TOKENS: False} if _BY_TOKENS in vars(TrainingArguments) else {}
         return {**found, **tokens}
 
@@ -39,17 +40,19 @@ class TrainerElasticity(TrainerCallback):  # type: ignore[misc]  # there are no 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
     ) -> None:
-        if args.gradient_accumulation_steps != 1:
-            raise ValueError("gradient_accumulation_steps: each step of the Order is one step; 1")
-        if not args.ignore_data_skip or args.max_steps != self.turn.order.all_steps:
+        if any(getattr(args, key) != value for key, value in self.arguments().items()):
             raise ValueError("TrainingArguments lack those of elastic.arguments()")
-        if getattr(args, _BY_TOKENS, False):
-            raise ValueError(f"{_BY_TOKENS}: the ranks are weighed by their records; False")
+        if self.turn.order.pieces > 1 and getattr(model, "accepts_loss_kwargs", True):
+            raise ValueError("with micro: set model.accepts_loss_kwargs = False before the Trainer")
         self.turn.take_signals()
         if model is not None:
             self.turn.weigh(model)
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.turn.taken()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.turn.taken()
         if self.turn.over(state.global_step):
             control.should_save = control.should_training_stop = True
 

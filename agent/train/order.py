@@ -79,6 +79,7 @@ class Order:
         self._per_member = _per_member(batch)
         self.epochs, self.drop_last, self.micro = epochs, drop_last, micro
         self.cursor = Cursor()
+        self.pieces = 0  # batches of each step on each rank; 0: as many as `micro` needs
 
     @property
     def step(self) -> int:
@@ -106,11 +107,8 @@ class Order:
         return self.epochs * self.shape(1).steps_per_epoch()
 
     def state_after(self, step: int) -> Position:
-        """The position after that many steps, whatever was handed out: for loops that fetch batches ahead. A step is one
-        batch, so there is no `micro`."""
+        """The position after that many steps, whatever was handed out: for loops that fetch batches ahead."""
         self._needs_fixed_steps()
-        if self.micro is not None:
-            raise ValueError(f"micro={self.micro}: here a step has one batch on each process")
         return {**self.state(), "step": step, "epoch": step // self.shape(1).steps_per_epoch()}
 
     def _needs_fixed_steps(self) -> None:
@@ -196,7 +194,7 @@ class BatchSampler:
     Order had when this was made."""
 
     def __init__(self, order: Order, world: HasRank) -> None:
-        self._records, self._micro = order.records, order.micro
+        self._records, self._micro, self._fixed = order.records, order.micro, order.pieces
         self._rank, self._size = world.rank, world.size
         self._shape, self._start = order.shape(world.size), order.cursor
 
@@ -211,14 +209,13 @@ class BatchSampler:
     def pieces(self) -> Iterator[tuple[StepPlan, list[Any], int, bool]]:
         """(step, what to load, how many of it count, whether it is the step's last)."""
         for plan in self._shape.plans(self._start):
-            spans = self._parts(plan)
-            if not spans:
-                yield plan, self._span(plan, plan.start, plan.start + 1), 0, True
+            spans = self._parts(plan) or [(plan.start, plan.start)]
             for number, (start, stop) in enumerate(spans, 1):
-                yield plan, self._span(plan, start, stop), stop - start, number == len(spans)
+                read = (start, stop) if stop > start else (plan.start, plan.start + 1)
+                yield plan, self._span(plan, *read), stop - start, number == len(spans)
 
     def _parts(self, plan: StepPlan) -> list[tuple[int, int]]:
-        return plan.micro_parts(self._rank, self._size, self._micro)
+        return plan.micro_parts(self._rank, self._size, self._micro, self._fixed)
 
     def _span(self, plan: StepPlan, start: int, stop: int) -> list[Any]:
         return self._records.span(plan.epoch, start, stop)

@@ -164,7 +164,7 @@ def test_replicas_that_differ_are_an_error_that_names_them(
 
 
 ONCE = """
-import json, random, torch, torch.distributed as dist
+import contextlib, json, random, torch, torch.distributed as dist
 import lockstep_train as lt
 import lockstep_train.replicas
 world = lt.join().follow()
@@ -257,19 +257,25 @@ def test_the_rank_with_the_most_steps_is_the_source(tmp_path: Path) -> None:
 
 WEIGHED = """
 from lockstep_train.framework_turn import FrameworkTurn
-turn = FrameworkTurn(lt.Order(10, 4, seed=3, epochs=2))
+turn = FrameworkTurn(lt.Order(10, 4, seed=3, epochs=2, micro=MICRO))
 model = torch.nn.Linear(1, 1).double()
 features = torch.arange(10.0).double()[:, None]
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 turn.weigh(model)
-found, source, step = [], iter(turn.batches(None)), 0
+count, taken, most = turn.accumulated(), 0, 0
+found, source = [], iter(turn.batches(None))
 following = next(source, None)
 while following is not None:
-    ids, following, step = following, next(source, None), step + 1  # a batch ahead, as frameworks do
-    model.zero_grad()
-    ddp(features[ids]).mean().backward()
-    found.append(model.weight.grad.item())
-    turn.over(step)
+    ids, following, taken = following, next(source, None), taken + 1  # a batch ahead, as frameworks do
+    ends, most = taken % count == 0, max(most, len(ids))
+    with contextlib.nullcontext() if ends else ddp.no_sync():
+        (ddp(features[ids]).mean() / count).backward()
+    turn.taken()
+    if ends:
+        found.append(model.weight.grad.item())
+        model.zero_grad()
+        turn.over(taken // count)
+assert most <= (MICRO or 4), most
 order = lt.Order(10, 4, seed=3, epochs=2)
 alone = type(world)(None, rank=0, size=1)
 wanted = [features[batch.ids].mean().item() for _, batch in order.steps(alone)]
@@ -277,9 +283,13 @@ print(json.dumps([found, wanted]))
 """
 
 
-def test_a_framework_takes_the_mean_over_the_records_of_a_step(tmp_path: Path) -> None:
-    """Steps of four, four and two records on three ranks, one of which has none in the last."""
-    for found, wanted in ranks(3, WEIGHED, tmp_path):
+@pytest.mark.parametrize(("size", "micro"), [(3, None), (3, 1), (2, 1), (1, 3)])
+def test_a_framework_takes_the_mean_over_the_records_of_a_step(
+    tmp_path: Path, size: int, micro: int | None
+) -> None:
+    """Steps of four, four and two records on three ranks, one of which has none in the last; or on fewer ranks, which
+    accumulate."""
+    for found, wanted in ranks(size, f"MICRO = {micro}\n{WEIGHED}", tmp_path):
         assert found == pytest.approx(wanted, rel=1e-12)
         assert len(found) == 6
 
