@@ -64,6 +64,15 @@ def test_ten_usual_steps_or_twice_the_longest() -> None:
     assert made.tells_after(max(10 * usual_s, 2 * 49.0))
 
 
+def test_one_slow_step_is_remembered() -> None:
+    made = started()
+    made.step(20.0, 30.0)
+    for _ in range(30):
+        made.step(0.5, 0.5)
+    made.watch.enter(LOADS)
+    assert made.tells_after(2 * 50.0)
+
+
 def test_the_first_step_and_the_time_between_two_steps_have_ten_times_as_long() -> None:
     made = Watched()
     made.watch.enter(LOADS)

@@ -44,6 +44,19 @@ def test_of_two_that_are_behind_the_one_that_waits_in_nothing() -> None:
     assert found(WAITS, LOADS, pair, waits(3)).blamed == (1,)
 
 
+def test_those_that_are_behind_although_they_wait_in_something() -> None:
+    pair = [waits(rank, entered=411, waits_in="all_gather 7 of tensor") for rank in (1, 2)]
+    assert found(WAITS, *pair).blamed == (1, 2)
+
+
+def test_it_is_concluded_once() -> None:
+    made = found(WAITS, LOADS)
+    before = made.sentence
+    assert not made.add(1, 2, replace(LOADS, seconds=94.0))
+    assert not made.add(1, 2, waits(0, seconds=94.0))
+    assert made.sentence == before
+
+
 def test_without_numbers_the_one_that_waits_in_nothing() -> None:
     every = [waits(rank, entered=-1) for rank in range(3)]
     assert found(*every[:2], replace(every[2], waits_in="")).blamed == (2,)
