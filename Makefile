@@ -67,8 +67,8 @@ mutants: install     ## change the deciding modules one by one; tests should fai
 	python -m tests.mutation.run --mutants $(or $(MUTANTS),20) --seed $(or $(SEED),1)
 e2e: install         ## the shipped manifests on a real Kubernetes (root, Debian-like; builds and caches it)
 	tests/e2e/run
-bench: install       ## speed, as ratios in one run; AGAINST=COMMIT compares six rows with that commit's, with ALL=1 the whole core
-	$(if $(AGAINST),,python -m tests.e2e.cluster build &&) python -m tests.benchmarks.bench $(if $(AGAINST),$(if $(ALL),--core) --against $(AGAINST))
+bench: install       ## speed, as ratios in one run; AGAINST=COMMIT compares six rows with that commit's, with ALL=1 the whole core; GROWTH=1: exponents
+	$(if $(AGAINST)$(GROWTH),,python -m tests.e2e.cluster build &&) python -m tests.benchmarks.bench $(if $(GROWTH),--growth,$(if $(AGAINST),$(if $(ALL),--core) --against $(AGAINST)))
 stubs: install       ## the gRPC stubs, again
 	python -m grpc_tools.protoc -I protos/stubs=protos --python_out=. --grpc_python_out=. \
 	    --mypy_out=quiet:. --mypy_grpc_out=quiet:. protos/*.proto

@@ -3,7 +3,7 @@
 (a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
 (c) the core's turns; (d) an idle agent; (e) a start in a large cluster;
 (f) 1,000 Jobs of 10 pods. --against COMMIT compares six rows of (c) with an earlier commit, with --core all of them; a *
-marks rows more than a tenth slower."""
+marks rows more than a tenth slower. --growth prints how processor time grows with each dimension."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ from tests.benchmarks import (
     claims,
     elastic_sizes,
     first_cycles,
+    growth,
     jobs,
     plane,
     restart,
@@ -167,7 +168,15 @@ def main() -> int:
         metavar="COMMIT",
         help="compare six rows of the core with this commit's, in turn: --rounds times each; with --core all rows",
     )
+    parser.add_argument(
+        "--growth", action="store_true", help="only how time grows with each dimension of the core"
+    )
     args = parser.parse_args()
+    if args.growth:
+        with binding.progress() as say:
+            grown = [*growth.grown((), say)]
+        show_growth(grown, args)
+        return 0
     if args.against:
         with binding.progress() as say:
             command = against.FULL_COMMAND if args.core else against.SHORT_COMMAND
@@ -207,6 +216,19 @@ def show_comparison(rows: Sequence[against.Compared], args: argparse.Namespace) 
     for what, then, now, unit, slower in rows:
         mark = " *" if slower > against.MUCH else "  "
         table.add_row(what, amount(then, unit), amount(now, unit), f"{slower:.2f} x{mark}")
+    show(table)
+
+
+def show_growth(rows: Sequence[growth.Grown], args: argparse.Namespace) -> None:
+    if args.output == "json":
+        print(json.dumps([row._asdict() | {"exponent": row.exponent} for row in rows], indent=1))
+        return
+    table = new_table("WHAT", "SIZES", "MS", "EXPONENT")
+    for row in rows:
+        sizes = ", ".join(f"{size:,}" for size in row.sizes)
+        spent = ", ".join(f"{each:,.{0 if each >= 100 else 2}f}" for each in row.spent_ms)
+        mark = " *" if row.exponent > growth.MOST else "  "
+        table.add_row(row.dimension, sizes, spent, f"{row.exponent:.2f}{mark}")
     show(table)
 
 
