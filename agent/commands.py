@@ -82,8 +82,8 @@ def capture(arguments: argparse.Namespace) -> int:
 
 
 def _observed(arguments: argparse.Namespace) -> Machine:
-    """Reads the capture if one is given, else this machine. A machine without a driver and without NVIDIA's GPUs is read
-    without them. Raises Unusable."""
+    """Reads the capture if one is given, else this machine. A machine without a driver and without NVIDIA's GPUs is
+    read without them. Raises Unusable."""
     if arguments.capture:
         return captures.load(arguments.capture)
     system = kernel.read(

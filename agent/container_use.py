@@ -1,7 +1,8 @@
 """Use of GPUs by container, for the report: how busy they are, and their memory.
 
-A container alone on its GPUs has the driver's figures of these GPUs. Containers that share a GPU have the sums of their pod's
-processes, where the agent sees the host's processes. MIG slices have their memory, since NVML has no utilization of them.
+A container alone on its GPUs has the driver's figures of these GPUs. Containers that share a GPU have the sums of their
+pod's processes, where the agent sees the host's processes. MIG slices have their memory, since NVML has no utilization
+of them.
 """
 
 from collections.abc import Mapping

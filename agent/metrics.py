@@ -87,7 +87,8 @@ class Metrics(Collector):
         back = set(map(device_of, self._node.state.held_back()))
         yield gauge(
             "gpu_held_back",
-            "1 if the GPU is held back for a running pod: the kubelet has forgotten it, or another device plugin allocated it",
+            "1 if the GPU is held back for a running pod: the kubelet has forgotten it, or another device plugin "
+            "allocated it",
             ((names[uuid], 1) for uuid in names if uuid in back),
             *GPU_LABELS,
         )

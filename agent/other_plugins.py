@@ -1,8 +1,8 @@
 """Reduces devices of other device plugins to the GPUs and MIG slices of this node that their pods use. Pure.
 
-NVIDIA's plugin names a device by UUID, with ::N behind it if the device is shared (time-slicing, MPS); KAI's reservation pods
-hold such devices. HAMi's ids (UUID-N) are arbitrary: the answer to Allocate has the GPU. A name without a known device stands
-for every GPU that it could be.
+NVIDIA's plugin names a device by UUID, with ::N behind it if the device is shared (time-slicing, MPS); KAI's
+reservation pods hold such devices. HAMi's ids (UUID-N) are arbitrary: the answer to Allocate has the GPU. A name
+without a known device stands for every GPU that it could be.
 
 Design: docs/design/kubelet.md
 """

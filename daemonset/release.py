@@ -1,14 +1,16 @@
 """Prepare a release; publish nothing.
 
-    python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and the
+    python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and
+    the
                                                                   date into CHANGELOG.md; commit that
     python daemonset/release.py 0.2.0 --base IMAGE@sha256:...     check, then build everything into build/release-0.2.0:
-                                                                  images, lists of their packages, chart, manifests, JSON
-                                                                  schemas, the manifest for krew, wheels, checksums
+                                                                  images, lists of their packages, chart, manifests,
+                                                                  JSON schemas, the manifest for krew, wheels, checksums
     ... --sign KEY                                                sign the checksums with an SSH key, as git does
     ... --without-images                                          leave the images out
 
-It needs a clean checkout, buildah and helm (HELM names another one). At the end it prints the commands that publish the result."""
+It needs a clean checkout, buildah and helm (HELM names another one). At the end it prints the commands that publish the
+result."""
 
 import argparse
 import datetime

@@ -52,8 +52,8 @@ def fitting(topology: NodeTopology, width: int) -> str:
 def table(
     topology: NodeTopology, holders: Mapping[str, str] | None = None, width: int = 10_000
 ) -> str:
-    """The matrix, as fitting() has it, then what needs attention. Columns are separated by at least two spaces. holders:
-    of MIG slices by uuid, if known."""
+    """The matrix, as fitting() has it, then what needs attention. Columns are separated by at least two spaces.
+    holders: of MIG slices by uuid, if known."""
     parts = [LEGEND]
     if topology.hcas:
         nics = [f"  NIC{position}: {hca.name}" for position, hca in enumerate(topology.hcas)]

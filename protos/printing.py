@@ -20,6 +20,6 @@ def brief(text: str, most: int) -> str:
 
 
 def error_lines(text: str) -> str:
-    """An error for a terminal: the first LINES lines, each printable and of at most LINE characters. Parsers' errors have
-    several lines."""
+    """An error for a terminal: the first LINES lines, each printable and of at most LINE characters. Parsers' errors
+    have several lines."""
     return "\n".join(brief(line, LINE) for line in text.split("\n")[:LINES])

@@ -202,8 +202,8 @@ class GpuUse:
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The part of a topology that placement uses, equal for equal machines: the GPUs' links,
-    islands, NUMA nodes and PCIe switches, and which are slow. NUMA nodes and switches are stored because links show NVLink instead
-    of the PCIe level."""
+    islands, NUMA nodes and PCIe switches, and which are slow. NUMA nodes and switches are stored because links show
+    NVLink instead of the PCIe level."""
 
     links: tuple[tuple[str, ...], ...] = ()
     islands: tuple[int, ...] = field(default=())  # masks

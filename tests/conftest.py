@@ -33,7 +33,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps one seed of each test that is left after -m and -k, another one each day. LOCKSTEP_SEED=all keeps all of them."""
+    """Keeps one seed of each test that is left after -m and -k, another one each day. LOCKSTEP_SEED=all keeps all of
+    them."""
     today = os.environ["LOCKSTEP_SEED"]
     if today == "all" or any("[" in argument for argument in config.args):
         return

@@ -18,8 +18,8 @@ def examples(full: int) -> int:
 
 
 def seeds(full: int) -> range:
-    """Seeds of a property that plays many cases in one test: a third of `full`, in the fast lanes a tenth, another part each
-    day; `full` with LOCKSTEP_SEED=all."""
+    """Seeds of a property that plays many cases in one test: a third of `full`, in the fast lanes a tenth, another part
+    each day; `full` with LOCKSTEP_SEED=all."""
     count = full if ALL_SEEDS else max(full // (10 if FAST else 3), 1)
     first = random.Random(f"{_TODAY} {full}").randint(0, full - count)
     return range(first, first + count)

@@ -121,7 +121,8 @@ class PodResourcesClient:
 
 
 def _devices(container: pb.ContainerResources) -> tuple[Held, Held]:
-    """Devices that this agent serves, and those that may be another plugin's. A resource may have an entry per NUMA node."""
+    """Devices that this agent serves, and those that may be another plugin's. A resource may have an entry per NUMA
+    node."""
     held: dict[str, list[str]] = {}
     for devices in container.devices:
         held.setdefault(devices.resource_name, []).extend(devices.device_ids)

@@ -42,8 +42,8 @@ MIG_CALLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    # The class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, preflight, silent; of slow
-    # GPUs: fabric, thermal, power.
+    # The class in metrics: lost, fabric, recovery, rows, pages, permission, nvlink, ecc, xid, preflight, silent; of
+    # slow GPUs: fabric, thermal, power.
     kind: str
     why: str
 

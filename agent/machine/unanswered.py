@@ -1,6 +1,6 @@
-"""Finds half-dead GPUs ("ERR!" in nvidia-smi): NVML answers UNKNOWN to a query that the GPU answered before, or that a GPU
-like it on this machine answers. Drivers also answer UNKNOWN to what a kind of GPU cannot tell, so that UNKNOWN alone is no
-fault, except for the slices of a GPU in MIG mode: without an answer it would have none. Pure.
+"""Finds half-dead GPUs ("ERR!" in nvidia-smi): NVML answers UNKNOWN to a query that the GPU answered before, or that a
+GPU like it on this machine answers. Drivers also answer UNKNOWN to what a kind of GPU cannot tell, so that UNKNOWN
+alone is no fault, except for the slices of a GPU in MIG mode: without an answer it would have none. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,8 @@ NAMED = 3  # queries in a message
 
 
 def beside(gpus: Sequence[GpuFacts]) -> tuple[GpuFacts, ...]:
-    """The GPUs of one survey, compared with each other. Without a value for the MIG mode a GPU is like those of any mode."""
+    """The GPUs of one survey, compared with each other. Without a value for the MIG mode a GPU is like those of any
+    mode."""
 
     def alike(gpu: GpuFacts, other: GpuFacts) -> bool:
         modes = other.mig == gpu.mig or MIG_MODE in gpu.unknown

@@ -1,7 +1,7 @@
 """A program that copies memory between GPUs and compares it: python -m agent.preflight.gpu_copies NUMBER
 
-It is a process of its own, because a CUDA call may hang and a failed one makes all later ones fail. The GPUs are those of
-CUDA_VISIBLE_DEVICES, NUMBER of them. It prints one line before each step, and one for each failure:
+It is a process of its own, because a CUDA call may hang and a failed one makes all later ones fail. The GPUs are those
+of CUDA_VISIBLE_DEVICES, NUMBER of them. It prints one line before each step, and one for each failure:
 
     try 0 3              the copy from the first GPU to the fourth begins
     failed 0 3 REASON    it failed, or brought other bytes

@@ -9,8 +9,8 @@ from agent.node_state import NodeState
 from agent.resources.cdi import Injection
 from agent.resources.device_resource import ContainerResponse, DeviceResource
 
-# The kubelet allocates a pod's resources one after the other, in milliseconds if the node is not busy. What it lists as held
-# tells whose they are, so more time lets no other pod be taken for this one.
+# The kubelet allocates a pod's resources one after the other, in milliseconds if the node is not busy. What it lists as
+# held tells whose they are, so more time lets no other pod be taken for this one.
 RECENT_S = 10.0
 
 # device files of the devices with these names

@@ -26,8 +26,8 @@ class StepPlan:
         self, rank: int, size: int, micro: int | None, pieces: int = 0
     ) -> list[tuple[int, int]]:
         """The spans that a rank computes one after the other, at most `micro` records each and equal
-        up to one. Empty if the step has fewer records than there are ranks and none for this one. pieces: as many spans,
-        of which some may be empty."""
+        up to one. Empty if the step has fewer records than there are ranks and none for this one. pieces: as many
+        spans, of which some may be empty."""
         first, last = part(self.count, rank, size)
         here = last - first
         count = pieces or (here > 0 if micro is None else -(-here // micro))

@@ -196,9 +196,9 @@ class Checkpoints:
         ranks: Ranks,
         data: Mapping[str, Any] | None,
     ) -> None:
-        """Saves as save() does, with one folder into which all ranks write at the same time. `write` returns, or its future ends,
-        when all of them have written, as that of torch.distributed.checkpoint does. Each rank reads its share of the
-        files for the digests."""
+        """Saves as save() does, with one folder into which all ranks write at the same time. `write` returns, or its
+        future ends, when all of them have written, as that of torch.distributed.checkpoint does. Each rank reads its
+        share of the files for the digests."""
         self._raise()
         json.dumps(data, allow_nan=False)
         name, error = "", None
@@ -402,7 +402,8 @@ def _forget(place: Path, which: Callable[[int], bool]) -> None:
 
 
 def _share(file: Path, folder: Path, ranks: int) -> int:
-    """Returns the rank that reads the file for its digest: the same on all of them, in whatever order they see files."""
+    """Returns the rank that reads the file for its digest: the same on all of them, in whatever order they see
+    files."""
     return crc32(str(file.relative_to(folder)).encode()) % ranks
 
 

@@ -1,7 +1,7 @@
 """Ends collectives that wait for a lost member, in the processes of the others.
 
-NCCL has an abort. That of gloo does not free a collective that waits, but the end of its connections does: these are the
-sockets opened since the turn began for which an event loop of C++ waits, and those of the turn's store.
+NCCL has an abort. That of gloo does not free a collective that waits, but the end of its connections does: these are
+the sockets opened since the turn began for which an event loop of C++ waits, and those of the turn's store.
 
 Design: docs/design/training.md"""
 
@@ -44,8 +44,8 @@ def abort(before: frozenset[str], leader_port: int) -> int:
 
 
 def entered() -> tuple[int, str]:
-    """Returns how many collectives of the default group this process has begun (-1: unknown), and the first of any group
-    that has not ended, as PyTorch's flight recorder has it ("": none, or unknown)."""
+    """Returns how many collectives of the default group this process has begun (-1: unknown), and the first of any
+    group that has not ended, as PyTorch's flight recorder has it ("": none, or unknown)."""
     group: Any = process_group()
     count, found = -1, ""
     with contextlib.suppress(AttributeError, RuntimeError, ValueError, KeyError, TypeError):

@@ -68,8 +68,8 @@ class FrameworkTurn:
         return self.world.over(step)
 
     def accumulated(self) -> int:
-        """Returns how many batches make a step on each rank, so that none exceeds `micro`; the framework divides their sum
-        by it."""
+        """Returns how many batches make a step on each rank, so that none exceeds `micro`; the framework divides their
+        sum by it."""
         order = self.order
         largest = -(-int(order.batch) // self.world.size)
         order.pieces = -(-largest // (order.micro or largest))
@@ -80,8 +80,8 @@ class FrameworkTurn:
         self._weights.popleft()
 
     def weigh(self, model: Any) -> None:
-        """Multiplies the gradients by the weight of this rank's batch, before the ranks' mean is taken: it is the mean over
-        the step's records then."""
+        """Multiplies the gradients by the weight of this rank's batch, before the ranks' mean is taken: it is the mean
+        over the step's records then."""
         for each in model.parameters():
             if each.requires_grad:
                 each.register_hook(self._weighted)
@@ -96,7 +96,8 @@ class FrameworkTurn:
             yield batch.data
 
     def save(self, step: int, write: Callable[[str], Any]) -> None:
-        """Saves when all ranks have written the framework's checkpoint. `write(path)` moves it to the path, on rank 0."""
+        """Saves when all ranks have written the framework's checkpoint. `write(path)` moves it to the path, on rank
+        0."""
         if (group := process_group()) is not None:
             group.barrier()  # rank 0 may have been the first to write
         self.job.save(step, write, data=self.order.state_after(step))

@@ -24,8 +24,8 @@ class TrainerElasticity(TrainerCallback):  # type: ignore[misc]  # there are no 
         self.turn = FrameworkTurn(order, checkpoints)
 
     def arguments(self) -> dict[str, Any]:
-        """The position is the order's, so the Trainer skips nothing. Ranks are weighed by their records, not by their tokens
-        as well."""
+        """The position is the order's, so the Trainer skips nothing. Ranks are weighed by their records, not by their
+        tokens as well."""
         found = {"max_steps": self.turn.order.all_steps, "ignore_data_skip": True}
         found["gradient_accumulation_steps"] = self.turn.accumulated()
         tokens = {_BY_TOKENS: False} if _BY_TOKENS in vars(TrainingArguments) else {}

@@ -227,8 +227,8 @@ class Job:
             yield from self._turn(world)
 
     def _survives(self, found: Generation, error: BaseException) -> bool:
-        """Returns whether this process goes on after an error, because a member of the generation is lost. Its state is that of a
-        whole step then. Waits until the coordinator has noticed the loss."""
+        """Returns whether this process goes on after an error, because a member of the generation is lost. Its state is
+        that of a whole step then. Waits until the coordinator has noticed the loss."""
         assert self.membership is not None
         if not isinstance(error, RuntimeError):
             return False
@@ -331,8 +331,8 @@ def present_job() -> Job:
 
 
 def stopping() -> bool:
-    """SIGTERM came to this process or, without a coordinator, its member's files say that it leaves. Ranks learn of it at
-    different times: `world.over(step)` gives all of them the same answer."""
+    """SIGTERM came to this process or, without a coordinator, its member's files say that it leaves. Ranks learn of it
+    at different times: `world.over(step)` gives all of them the same answer."""
     stop_signal.install()
     return stop_signal.came() or member_files.leaves()
 

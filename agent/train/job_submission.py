@@ -60,11 +60,12 @@ def submit(
     api: KubernetesApi | None = None,
     **kwargs: Any,
 ) -> SubmittedJob:
-    """Creates the Job and returns at once. what: a function, called with args and kwargs in each of the `replicas` pods,
-    or the path of a script, which gets args as its arguments. gpus: of each pod. within: the widest topology level that the
-    job may span, such as lockstep.dev/rack. runs_for: the expected run time, such as 1h30m, with which the job may use
-    capacity that is reserved for a later start. priority: a PriorityClass. plugins: {"pytorch": []} sets the variables of
-    torchrun. requests: of each pod, such as {"memory": "64Gi"}. gpu_model: H100,A100*80GB: only nodes with one of these.
+    """Creates the Job and returns at once. what: a function, called with args and kwargs in each of the `replicas`
+    pods, or the path of a script, which gets args as its arguments. gpus: of each pod. within: the widest topology
+    level that the job may span, such as lockstep.dev/rack. runs_for: the expected run time, such as 1h30m, with which
+    the job may use capacity that is reserved for a later start. priority: a PriorityClass. plugins: {"pytorch": []}
+    sets the variables of torchrun. requests: of each pod, such as {"memory": "64Gi"}. gpu_model: H100,A100*80GB: only
+    nodes with one of these.
     shm: size of /dev/shm, such as 16Gi. volumes: the path of each PersistentVolumeClaim, {"data": "/data"}.
     time_limit_s: the Job is terminated this many seconds after its start; also its expected run time without runs_for.
 

@@ -136,8 +136,8 @@ class Membership:
             self._acknowledge(generation, None)
 
     def wait_loss(self, found: Generation) -> Generation | None:
-        """Returns the first newer generation without a member of this one that did not leave by plan, or without this process;
-        None: all members are present for as long as the coordinator needs to notice a loss."""
+        """Returns the first newer generation without a member of this one that did not leave by plan, or without this
+        process; None: all members are present for as long as the coordinator needs to notice a loss."""
         end = time.monotonic() + self.lease.span_s + _NOTICE_S
         while not found.lost(newest := self.newest):
             if time.monotonic() >= end or newest.over:

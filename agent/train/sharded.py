@@ -1,5 +1,5 @@
-"""Checkpoints of state whose parts lie on several ranks (FSDP2, tensor parallelism), by torch.distributed.checkpoint: all
-ranks write at the same time, and any number of ranks loads.
+"""Checkpoints of state whose parts lie on several ranks (FSDP2, tensor parallelism), by torch.distributed.checkpoint:
+all ranks write at the same time, and any number of ranks loads.
 
 Design: docs/design/training.md"""
 
@@ -20,9 +20,9 @@ _groups: dict[Any, Any] = {}  # default process group: one beside it for asynchr
 
 
 def save(job: Job, step: int, *parts: Any, wait: bool = False) -> None:
-    """Save a checkpoint of models, optimizers, other objects with state_dict(), dicts of counters, and an Order; call it
-    on all ranks with the same step. Training continues while it is written, unless `wait`, or the turn or the order is
-    at its end."""
+    """Save a checkpoint of models, optimizers, other objects with state_dict(), dicts of counters, and an Order; call
+    it on all ranks with the same step. Training continues while it is written, unless `wait`, or the turn or the order
+    is at its end."""
     import torch.distributed.checkpoint as dcp
 
     orders = [each for each in parts if isinstance(each, Order)]

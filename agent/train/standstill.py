@@ -84,7 +84,8 @@ class StepWatch:
 
 
 def stack(thread: int) -> str:
-    """Returns the innermost frames of a thread, one in a line, the innermost last: files, lines and functions, no values."""
+    """Returns the innermost frames of a thread, one in a line, the innermost last: files, lines and functions, no
+    values."""
     found: list[str] = []
     frame = sys._current_frames().get(thread)
     while frame is not None and len(found) < _FRAMES:

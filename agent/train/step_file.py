@@ -1,8 +1,8 @@
-"""The steps of processes that a launcher started. They write them into files, which the launcher reads: it alone speaks with the
-coordinator.
+"""The steps of processes that a launcher started. They write them into files, which the launcher reads: it alone speaks
+with the coordinator.
 
-A file has one line: STEP [RECORDS [LEFT]], as in `echo 4180 > "$LOCKSTEP_STEP_FILE"`. Each process that uses this package has a file
-of its own beside that one, so that the records of several processes add up."""
+A file has one line: STEP [RECORDS [LEFT]], as in `echo 4180 > "$LOCKSTEP_STEP_FILE"`. Each process that uses this
+package has a file of its own beside that one, so that the records of several processes add up."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _MOST_FILES = 1025  # lockstep-launch starts at most 1,024 processes
 
 
 class Progress(NamedTuple):
-    """step: taken in all. records: that these processes took in this generation. left: records that all ranks together have
-    left in the epoch; None: not known."""
+    """step: taken in all. records: that these processes took in this generation. left: records that all ranks together
+    have left in the epoch; None: not known."""
 
     step: int
     records: int = 0
@@ -77,7 +77,8 @@ class StepFile:
         return _marked(self._path.parent, SAVING)
 
     def turns(self) -> bool:
-        """Returns whether a process has yet to reach the end of its turn. Scripts that do not call over() never say so."""
+        """Returns whether a process has yet to reach the end of its turn. Scripts that do not call over() never say
+        so."""
         return _marked(self._path.parent, IN_TURN)
 
     def ask_to_stop(self) -> None:
@@ -136,8 +137,8 @@ def asked_to_stop() -> bool:
 
 
 def mark(kind: str) -> Callable[[], None]:
-    """Shows the launcher that this process is in the middle of something, SAVING or IN_TURN, until the result is called. Does
-    nothing without a launcher."""
+    """Shows the launcher that this process is in the middle of something, SAVING or IN_TURN, until the result is
+    called. Does nothing without a launcher."""
     path = os.environ.get(STEP_FILE)
     if not path:
         return _nothing
@@ -196,8 +197,9 @@ def write_step(step: int, records: int = 0, left: int | None = None) -> None:
 
 
 def progress(step: int, records: int = 0) -> None:
-    """Say how many steps were taken, for scripts under lockstep-launch or torchrun that do not call `world.over()`, which says it as
-    well. `records`: that this process took since it started. Costs no wait; elsewhere nothing happens. Raises ValueError."""
+    """Say how many steps were taken, for scripts under lockstep-launch or torchrun that do not call `world.over()`,
+    which says it as well. `records`: that this process took since it started. Costs no wait; elsewhere nothing happens.
+    Raises ValueError."""
     write_step(_count("step", step), _count("records", records))
 
 

@@ -1,4 +1,5 @@
-"""The state after the last whole step of a turn, to which a process returns when a member is lost within the next one."""
+"""The state after the last whole step of a turn, to which a process returns when a member is lost within the next
+one."""
 
 from __future__ import annotations
 

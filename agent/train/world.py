@@ -56,8 +56,8 @@ class World:
         self.ended = False  # over() said so
 
     def __enter__(self) -> World:
-        """Guards the body of the turn: when a member is lost there, this process lives on. The body ends, the state that
-        share() was given is that after the last whole step, and the next turn has the others."""
+        """Guards the body of the turn: when a member is lost there, this process lives on. The body ends, the state
+        that share() was given is that after the last whole step, and the next turn has the others."""
         undo.begin_turn(guarded=self._survives is not None)
         return self
 

@@ -219,8 +219,8 @@ class BatchControllers(JobControllers):
         *,
         decisions: list[Decision],
     ) -> None:
-        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle. Appends what each controller
-        decides when it has decided it: another one may raise."""
+        """Commands, CronJobs and JobFlows first: what they ask of Jobs counts in the same cycle. Appends what each
+        controller decides when it has decided it: another one may raise."""
         jobs = self.jobs
         fence = partial(ObjectFence, quarantine, now=now)
         commands, crons, flows, elastic = self.commands, self.crons, self.flows, self.elastic

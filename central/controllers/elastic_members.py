@@ -1,5 +1,5 @@
-"""The pods of an elastic object as members of an elastic gang: who counts, their numbers, and what their controller lets be
-chosen.
+"""The pods of an elastic object as members of an elastic gang: who counts, their numbers, and what their controller
+lets be chosen.
 
 Design: docs/design/elastic-controllers.md
 """

@@ -1,5 +1,5 @@
-"""Objects of controllers of pods whose size the scheduler decides: Deployments, batch Jobs, JobSets and so on. Their own
-controllers create and delete the pods; this one writes the size.
+"""Objects of controllers of pods whose size the scheduler decides: Deployments, batch Jobs, JobSets and so on. Their
+own controllers create and delete the pods; this one writes the size.
 
 A size outside the range is brought into it, 0 is left alone. Each object has at most one write under way. Nothing is
 decided for a while after a refusal, and where another client changes the size again and again.

@@ -1,5 +1,5 @@
-"""Settings of the C library's allocator for a process that is small most of the time: a snapshot of many leases takes megabytes, and
-glibc keeps what was freed in the middle of its heap."""
+"""Settings of the C library's allocator for a process that is small most of the time: a snapshot of many leases takes
+megabytes, and glibc keeps what was freed in the middle of its heap."""
 
 import ctypes
 

@@ -1,5 +1,5 @@
-"""The coordinator's state in a ConfigMap of the Job, which the scheduler writes: the coordinator has no right on the API
-server. All sections are one compressed text, written whole each time, so writes are few.
+"""The coordinator's state in a ConfigMap of the Job, which the scheduler writes: the coordinator has no right on the
+API server. All sections are one compressed text, written whole each time, so writes are few.
 
 Design: docs/design/coordinator.md
 """

@@ -1,4 +1,5 @@
-"""The pages of program files that a process has mapped and needs for its start alone: two thirds of what gRPC, OpenSSL and Python map."""
+"""The pages of program files that a process has mapped and needs for its start alone: two thirds of what gRPC, OpenSSL
+and Python map."""
 
 import ctypes
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Places where objects name a queue. `make reference` writes the policy of the component `tenants` from this list,
 which requires the verb `use` on every queue that is named in one of these places, and docs/reference/queue-names.md.
 
-A place that ends in `queue` is this field, any other one stands for the annotation scheduling.volcano.sh/queue-name there;
-`[]` stands for each entry of a list, `{}` for each value of a map. Kinds of --pod-groups are not known here.
+A place that ends in `queue` is this field, any other one stands for the annotation scheduling.volcano.sh/queue-name
+there; `[]` stands for each entry of a list, `{}` for each value of a map. Kinds of --pod-groups are not known here.
 """
 
 from central.kube.decode.gang_rules import WELL_KNOWN

@@ -22,8 +22,8 @@ _MESSAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PastTurns:
-    """ran_s: all that it ran until `until`, in seconds since the epoch, and nothing of what it ran later. contention: the
-    highest of its queue while it existed, rounded to hundredths. runs: its present run began then."""
+    """ran_s: all that it ran until `until`, in seconds since the epoch, and nothing of what it ran later. contention:
+    the highest of its queue while it existed, rounded to hundredths. runs: its present run began then."""
 
     ran_s: int
     contention: float

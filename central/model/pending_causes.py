@@ -1,8 +1,8 @@
-"""The table of what autoscalers are told of a pending gang: the reason of the conditions of its pods and of its PodGroup, by
-the cause of its waiting.
+"""The table of what autoscalers are told of a pending gang: the reason of the conditions of its pods and of its
+PodGroup, by the cause of its waiting.
 
-Autoscalers add nodes for pods whose condition PodScheduled is False with the reason Unschedulable: so that reason stands
-only where a new node would help. Of a pod the API knows two others (k8s.io/api/core/v1), SchedulingGated and
+Autoscalers add nodes for pods whose condition PodScheduled is False with the reason Unschedulable: so that reason
+stands only where a new node would help. Of a pod the API knows two others (k8s.io/api/core/v1), SchedulingGated and
 SchedulerError.
 
 Design: docs/design/autoscalers.md

@@ -1,7 +1,8 @@
 """Sentences without the names of other namespaces, for readers who may not see those. Pure.
 
-Sentences name an object of another namespace as qualified() writes it, NAMESPACE/NAME with its kind before it: "reserved
-for job team-b/train" becomes "reserved for another namespace". A name may have a kind in it: team-b/deployment/web."""
+Sentences name an object of another namespace as qualified() writes it, NAMESPACE/NAME with its kind before it:
+"reserved for job team-b/train" becomes "reserved for another namespace". A name may have a kind in it:
+team-b/deployment/web."""
 
 import re
 from collections.abc import Callable, Collection
@@ -19,8 +20,8 @@ _REPEATED = re.compile(rf"{ANOTHER}(?:(?:,| and) {ANOTHER})+")
 
 
 def qualified(namespace: str, name: str, kind: str = "") -> str:
-    """The object for readers of other namespaces. redacted() finds it whatever its owner calls it: labels, annotations and
-    owner references give gangs names and kinds of any text, of which other characters are replaced or left out."""
+    """The object for readers of other namespaces. redacted() finds it whatever its owner calls it: labels, annotations
+    and owner references give gangs names and kinds of any text, of which other characters are replaced or left out."""
     if not _WHOLE_NAME.fullmatch(name):
         name = re.sub(r"[^-\w./]", "_", name[:600], flags=re.ASCII).strip("-_./") or "unnamed"
     return f"{kind} {namespace}/{name}" if _WHOLE_KIND.fullmatch(kind) else f"{namespace}/{name}"

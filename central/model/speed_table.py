@@ -1,8 +1,8 @@
 """The speed of an elastic job by its size and the number of its nodes, from annotation lockstep.dev/speed: `1:1 2:1.9
 4:3.6 4/2:2.1`. `4/2` is four members on two nodes; a size without nodes holds on any number.
 
-Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow. An entry may name a GPU
-model, `A100=4:14.2`: the first pattern that matches the model of the job's GPUs has the table that holds. Entries
+Between two sizes on as many nodes the speed is interpolated. Above the largest it does not grow. An entry may name a
+GPU model, `A100=4:14.2`: the first pattern that matches the model of the job's GPUs has the table that holds. Entries
 without one hold on all other GPUs.
 
 Design: docs/design/elastic-speeds.md
@@ -109,8 +109,8 @@ def _each_interpolated(series: _Series, members: Ints) -> Floats:
 
 
 def _pieces(series: _Series, ascending: Ints) -> list[tuple[int, int, Floats]]:
-    """_each_interpolated() of sizes that ascend, cut at the points of the series: first below all of them, then from each
-    point on. The start and end of a piece in `ascending`, and its speeds. A tenant may list 64 series for 100,000
+    """_each_interpolated() of sizes that ascend, cut at the points of the series: first below all of them, then from
+    each point on. The start and end of a piece in `ascending`, and its speeds. A tenant may list 64 series for 100,000
     sizes, and a piece has one formula for all its sizes."""
     starts = np.searchsorted(ascending, [size for size, _ in series]).tolist()
     least, slowest = series[0]

@@ -1,5 +1,5 @@
-"""Marks the fields of the scheduler's classes that a checkpoint does not contain, because facts say them again or they are
-computed again (central/server/codec.py)."""
+"""Marks the fields of the scheduler's classes that a checkpoint does not contain, because facts say them again or they
+are computed again (central/server/codec.py)."""
 
 from types import MappingProxyType
 

@@ -3,7 +3,8 @@ logging or randomness. Read cycle.schedule_once first. The layers, each of which
 
 cycle, apply       one scheduling cycle; the table of facts and their handlers
 scheduler          composes the parts of the scheduler; invariants: what must hold after each cycle
-reserved_capacity  what a gang may use while others hold reservations; pass_reservations: those of one pass; pass_claims:
+reserved_capacity  what a gang may use while others hold reservations; pass_reservations: those of one pass;
+pass_claims:
                    the gangs that take the place of victims in it
 preemption         preemption, reclaim, defragmentation, with the least work lost
 reservation        capacity kept for the head of a queue; backfill behind it

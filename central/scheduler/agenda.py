@@ -50,8 +50,8 @@ Budget = Callable[[], bool]  # asked before each attempt but the first; true: th
 
 @dataclass(slots=True)
 class Round:
-    """What one round has still to do, and what it remembers of what it did. It is kept between two cycles, where the state
-    may be written, so all of it is plain data."""
+    """What one round has still to do, and what it remembers of what it did. It is kept between two cycles, where the
+    state may be written, so all of it is plain data."""
 
     began: float
     by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
@@ -227,8 +227,8 @@ class _Slice:
         self.this.dropped |= other.reserved.dropped
 
     def _try_claimants(self, claimants: Sequence[Gang]) -> None:
-        """Lets these gangs claim what others got in this round, before the bindings of its last slice leave. Who loses its
-        binding by that, or has lost it, is tried once more, for a place that nobody claims."""
+        """Lets these gangs claim what others got in this round, before the bindings of its last slice leave. Who loses
+        its binding by that, or has lost it, is tried once more, for a place that nobody claims."""
         beside = self._beside()
         withdrawn = beside.reserved.withdrawn
         withdrawn += self.reserved.withdrawn

@@ -220,7 +220,8 @@ def _note_eviction(state: ClusterState, pod: Pod, fact: EvictDone) -> None:
 
 
 class ContainedSearch:
-    """A block that changes the snapshot through drafts only, which are undone if it raises: then it raises SearchFailed."""
+    """A block that changes the snapshot through drafts only, which are undone if it raises: then it raises
+    SearchFailed."""
 
     __slots__ = ("_snapshot",)
 
@@ -328,8 +329,8 @@ def contained(scheduler: Scheduler, gang: Gang, kind: str = GANG) -> Iterator[No
 
 
 def cycle_failed(scheduler: Scheduler, error: Exception) -> None:
-    """Builds the state again after an exception that no object or gang is set aside for. Raises the exception if it comes
-    back: then the process ends."""
+    """Builds the state again after an exception that no object or gang is set aside for. Raises the exception if it
+    comes back: then the process ends."""
     quarantine = scheduler.quarantine
     quarantine.note(SetAsideKey(CYCLE, CYCLE), ("", CYCLE), error)
     if quarantine.comes_back(error, scheduler.state.now):
@@ -347,8 +348,8 @@ def cycle_passed(scheduler: Scheduler) -> None:
 
 
 def take_notices(scheduler: Scheduler) -> list[Decision]:
-    """Takes the Events about what was set aside, and the statuses that only the scheduler writes. A gang's status says why
-    from now on (gang_status.py); Jobs and what creates Jobs have it in theirs (object_fence.py)."""
+    """Takes the Events about what was set aside, and the statuses that only the scheduler writes. A gang's status says
+    why from now on (gang_status.py); Jobs and what creates Jobs have it in theirs (object_fence.py)."""
     decisions: list[Decision] = []
     for key, found in scheduler.quarantine.take_warnings():
         try:

@@ -1,5 +1,5 @@
-"""One attempt of a pending gang: it is bound, else it preempts, or reserves capacity, or is refused; and with how much work
-it is tried again if its search has reached the limit.
+"""One attempt of a pending gang: it is bound, else it preempts, or reserves capacity, or is refused; and with how much
+work it is tried again if its search has reached the limit.
 
 Design: docs/design/budgets.md
 """
@@ -294,8 +294,8 @@ def _take_back(pods: Sequence[Pod]) -> None:
 
 
 def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
-    """If a search of the gang has reached its limit, the gang is tried again with more work, though nothing is freed; with
-    as much if others ended it, but then they let it work for twice as long."""
+    """If a search of the gang has reached its limit, the gang is tried again with more work, though nothing is freed;
+    with as much if others ended it, but then they let it work for twice as long."""
     attempt, meter = gang.attempt, scheduler.state.snapshot.meter
     was_long, wait_s = attempt.work_factor > MAX_FACTOR, LIMITED_S
     if not meter.was_short and not is_undecided(gang):

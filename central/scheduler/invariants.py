@@ -244,7 +244,8 @@ def _owners(state: ClusterState) -> None:
 
 
 def _reservations(scheduler: Scheduler) -> None:
-    """Each reservation is of a waiting gang, or of one that is moved, and its capacity is still free after the cycle."""
+    """Each reservation is of a waiting gang, or of one that is moved, and its capacity is still free after the
+    cycle."""
     snapshot = scheduler.state.snapshot
     heads: Counter[str] = Counter()
     for key, kept in scheduler.reservations.items():

@@ -46,8 +46,8 @@ class NodeMemory:
 
 @dataclass(slots=True)
 class GangMemory:
-    """Fields of Gang and of its Attempt, without the end of a backoff: every gang is tried at once, so that its reason is
-    true."""
+    """Fields of Gang and of its Attempt, without the end of a backoff: every gang is tried at once, so that its reason
+    is true."""
 
     started: bool
     reason: str
@@ -61,8 +61,8 @@ class GangMemory:
 
 @dataclass(slots=True)
 class SchedulerMemory:
-    """The state's own objects, not copies. held: until when pods wait for their controllers, by uid. quarantine: a state that
-    is built again shares the one before"""
+    """The state's own objects, not copies. held: until when pods wait for their controllers, by uid. quarantine: a
+    state that is built again shares the one before"""
 
     now: float = 0.0
     nodes: dict[str, NodeMemory] = field(default_factory=dict)

@@ -42,8 +42,8 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
 def move_whole(
     state: ClusterState, gang: Gang, policy: str, now: float
 ) -> tuple[Reservation, list[Evict]] | None:
-    """Evicts a started gang that has been below its minimum for its move_after_s, and reserves the place where all of it
-    fits. None: it is too early, or there is no such place. policy: of placement, unless the gang has its own"""
+    """Evicts a started gang that has been below its minimum for its move_after_s, and reserves the place where all of
+    it fits. None: it is too early, or there is no such place. policy: of placement, unless the gang has its own"""
     if gang.attempt.partial_since is None:
         gang.attempt.partial_since = now
     after_s = gang.object.move_after_s if gang.object is not None else MOVE_AFTER_S

@@ -146,8 +146,8 @@ class PassClaims:
         return self._start(gang, request, self._without_unsent(plan))
 
     def _reserved_before(self, gang: Gang) -> list[Reservation]:
-        """The reservations of other queues that come first and that the gang would delay. What its victims left there would
-        be in use for longer."""
+        """The reservations of other queues that come first and that the gang would delay. What its victims left there
+        would be in use for longer."""
         withheld = self._held.withheld.reservations()
         return [
             held
@@ -226,8 +226,8 @@ class PassClaims:
             return None, UNDECIDED_LARGEST if self._state.snapshot.meter.is_largest else UNDECIDED
 
     def _postpone(self, gang: Gang) -> None:
-        """Searches again in a while: for now there are no victims. All gangs have the same moments for that, since one that
-        searches has the others tried, too: else two would postpone each other for ever."""
+        """Searches again in a while: for now there are no victims. All gangs have the same moments for that, since one
+        that searches has the others tried, too: else two would postpone each other for ever."""
         gang.preemption.not_before = (self._now // PREEMPTION_RETRY_S + 1) * PREEMPTION_RETRY_S
         gang.preemption.claims_over = self._pending.claims_over
         self._retry_when_others_may_go()
@@ -248,14 +248,14 @@ class PassClaims:
             raise
 
     def _is_postponed(self, gang: Gang) -> bool:
-        """Returns whether the gang searched victims a moment ago, and no claim has ended since: the search left out the nodes
-        of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
+        """Returns whether the gang searched victims a moment ago, and no claim has ended since: the search left out the
+        nodes of claims, and those of one that is over would go to gangs behind it that have not searched yet."""
         standing = gang.preemption
         return self._now < standing.not_before and standing.claims_over == self._pending.claims_over
 
     def _claims_beside(self, own: Reservation | None) -> _StandingClaims:
-        """Returns the claims of all other gangs. Each of thousands of claimants adds its own claim alone to what the one
-        before it has read."""
+        """Returns the claims of all other gangs. Each of thousands of claimants adds its own claim alone to what the
+        one before it has read."""
         every = list(self._held.by_key.values())
         if own is not None:
             return _StandingClaims().add([held for held in every if held is not own])

@@ -34,8 +34,9 @@ class PassReservations:
         self._asked: set[tuple[str, bool]] = set()
 
     def begin(self, decisions: list[Decision], *, resumed: bool) -> None:
-        """Begins a pass or a slice of one: ends the reservations of gangs that no longer wait, and updates the others unless
-        the pass is resumed. The evictions that are due are appended as the state changes. decisions: of this cycle."""
+        """Begins a pass or a slice of one: ends the reservations of gangs that no longer wait, and updates the others
+        unless the pass is resumed. The evictions that are due are appended as the state changes. decisions: of this
+        cycle."""
         self._now = self._state.now
         self.pods_changed()
         # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
@@ -82,7 +83,8 @@ class PassReservations:
         return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
 
     def _keep_one_head_per_queue(self) -> None:
-        """Drops the younger one of two heads in a queue: a gang that moves to another queue takes its reservation along."""
+        """Drops the younger one of two heads in a queue: a gang that moves to another queue takes its reservation
+        along."""
         heads = [held for held in self.by_key.values() if not held.by_eviction]
         seen: set[str] = set()
         for held in sorted(heads, key=lambda held: held.head_since):

@@ -1,5 +1,5 @@
-"""The cause for which a gang waits, in one word, and so whether a new node would help: what pods' conditions, PodGroups, `lockstep explain`,
-metrics and the console say is read from here.
+"""The cause for which a gang waits, in one word, and so whether a new node would help: what pods' conditions,
+PodGroups, `lockstep explain`, metrics and the console say is read from here.
 
 Design: docs/design/autoscalers.md
 """
@@ -54,7 +54,8 @@ def _of_refused(refused: GangRefusal, own: Reservation | None) -> str:
 def start_refusal(
     scheduler: Scheduler, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> tuple[str, str]:
-    """Returns why the queue or minResources do not let the gang start these pods now, and the cause; both empty: they do."""
+    """Returns why the queue or minResources do not let the gang start these pods now, and the cause; both empty: they
+    do."""
     resources = scheduler.min_resources
     if why := quota.refusal(scheduler.queues, resources, gang, groups):
         if wording.NEVER in why:
@@ -70,8 +71,8 @@ def awaits_admission(gang: Gang) -> bool:
 
 
 def wanted_nodes(scheduler: Scheduler, gang: Gang) -> list[tuple[int, Amounts]]:
-    """Returns how many new nodes with at least these amounts would let the gang's minimum, or one more member, start wherever
-    else it fits: one for each pod, and larger ones may take several. Empty: none would."""
+    """Returns how many new nodes with at least these amounts would let the gang's minimum, or one more member, start
+    wherever else it fits: one for each pod, and larger ones may take several. Empty: none would."""
     refused, cause = scheduler.refused.get(gang.key), cause_of(scheduler, gang)
     if refused is None or causes.CAUSES.get(cause) != causes.UNSCHEDULABLE:
         return []

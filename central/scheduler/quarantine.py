@@ -92,7 +92,8 @@ class Quarantine:
         return QuarantineMemory(self.set_asides, self._suspect_until)
 
     def restore(self, memory: QuarantineMemory) -> None:
-        """Tries a gang, or an object that a controller decides about, once more: only facts say whether they changed."""
+        """Tries a gang, or an object that a controller decides about, once more: only facts say whether they
+        changed."""
         aside = memory.set_asides.items()
         self.set_asides = {key: replace(each, content=each.latest) for key, each in aside}
         self._suspect_until, self._members = memory.suspect_until, None
@@ -138,8 +139,8 @@ class Quarantine:
         self.failures_to_log.append(SchedulerFailure(key, *display, error, fresh))
 
     def comes_back(self, error: BaseException, now: float) -> bool:
-        """Returns whether a rebuild did not help: a failure without an object comes before a round of the rebuilt state has
-        ended, or from the place of the last one a moment ago, because each round plans again what fails."""
+        """Returns whether a rebuild did not help: a failure without an object comes before a round of the rebuilt state
+        has ended, or from the place of the last one a moment ago, because each round plans again what fails."""
         (before, at), place = self._rebuilt, place_of(error)
         again = self.is_on_trial or (place == before and now - at < COMES_BACK_S)
         self.is_on_trial, self._rebuilt = True, (place, now)

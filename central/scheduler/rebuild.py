@@ -181,8 +181,8 @@ def bare(fact: PodSeen) -> PodSeen:
 
 
 def _first_failing(old: Scheduler, facts: Iterable[Fact]) -> Fact | None:
-    """The Queue, or another rule, with which the tree of it and of all before it can't be built, though its fact was applied
-    without failure. None: all of them can."""
+    """The Queue, or another rule, with which the tree of it and of all before it can't be built, though its fact was
+    applied without failure. None: all of them can."""
     rules = [fact for fact in facts if isinstance(fact, Rule)]
 
     def fails(index: int) -> bool:

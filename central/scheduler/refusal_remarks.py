@@ -120,8 +120,8 @@ def protected_in(
 
 
 def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
-    """Returns how many of the GPUs that are free, of which guarantees withhold some, are on nodes that the pods may use; empty
-    where all of them are."""
+    """Returns how many of the GPUs that are free, of which guarantees withhold some, are on nodes that the pods may
+    use; empty where all of them are."""
     if not refused.over_quota or quota.GUARANTEED not in refused.base:
         return ""
     snapshot = scheduler.state.snapshot

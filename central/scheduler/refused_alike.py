@@ -87,8 +87,8 @@ def refuse_next(
 
 
 def _most_pods(scheduler: Scheduler) -> Ints | None:
-    """Returns how many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free does not
-    decide alone, since gangs might get victims or quota, or reserve capacity."""
+    """Returns how many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free
+    does not decide alone, since gangs might get victims or quota, or reserve capacity."""
     pending, state = scheduler.state.pending, scheduler.state
     if len(pending.waiting) <= TRIED_MOST:
         return None
@@ -108,7 +108,8 @@ def _most_pods(scheduler: Scheduler) -> Ints | None:
 
 
 def _lack_gpus(scheduler: Scheduler, rows: Ints, most_pods: Ints | None) -> Bools:
-    """Which of the gangs were refused before and cannot fit now, whatever their pods request beside GPUs, nor evict others."""
+    """Which of the gangs were refused before and cannot fit now, whatever their pods request beside GPUs, nor evict
+    others."""
     if most_pods is None:
         return np.zeros(len(rows), dtype=np.bool_)
     columns, pending = scheduler.state.pending.columns, scheduler.state.pending
@@ -145,8 +146,8 @@ def _answer(
     answers: dict[int, _KnownRefusal],
     asked: Bools,
 ) -> int:
-    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused. asked:
-    the others are refused in any case."""
+    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused.
+    asked: the others are refused in any case."""
     numbers, unknown = scheduler.state.pending.columns.equivalence[rows], asked.copy()
     while len(unknown):
         first = int(unknown.argmax())
@@ -164,7 +165,8 @@ def _answer(
 def _within_turn(
     columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool], asked: Bools
 ) -> int:
-    """Counts the rows for which goes_on() holds, up to the first for which it does not. Equal requests have equal needs.
+    """Counts the rows for which goes_on() holds, up to the first for which it does not. Equal requests have equal
+    needs.
     asked: it holds for the others in any case."""
     numbers, unknown = columns.equivalence[rows], asked.copy()
     while len(unknown):

@@ -55,8 +55,8 @@ class ReservedCapacity:
     """
 
     def __init__(self, scheduler: Scheduler, *, began: float) -> None:
-        """began: when the round began: victims are compared as they were then, so that what is counted of them holds for
-        all slices."""
+        """began: when the round began: victims are compared as they were then, so that what is counted of them holds
+        for all slices."""
         self._scheduler, self._state = scheduler, scheduler.state
         self._now = scheduler.state.now
         self.claimed: list[Gang] = []  # that got the place that their victims left
@@ -68,8 +68,9 @@ class ReservedCapacity:
         self._is_for_quota = False  # what is withheld stays so until show_free()
 
     def begin(self, decisions: list[Decision], *, resumed: bool = False) -> None:
-        """Begins a pass or a slice of one. decisions: of this cycle; evictions whose dry runs succeeded are appended as the
-        state changes. resumed: only the pass has changed free capacity since its last slice, so its findings hold."""
+        """Begins a pass or a slice of one. decisions: of this cycle; evictions whose dry runs succeeded are appended as
+        the state changes. resumed: only the pass has changed free capacity since its last slice, so its findings
+        hold."""
         self._now = self._state.now
         self._claims.begin(decisions, resumed=resumed)
         self._binding.begin(resumed=resumed)
@@ -187,8 +188,8 @@ class ReservedCapacity:
         return []
 
     def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
-        """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None: it
-        stays."""
+        """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None:
+        it stays."""
         if not gang.is_broken or not (request.required or request.subgroups):
             return None
         policy = self._scheduler.policy.placement
@@ -224,8 +225,8 @@ class ReservedCapacity:
     ) -> list[Evict]:
         """Preempts for a gang that its queue may not start now, so that quota and capacity become free together.
         claimable: counts the quota that victims must free. growth: of a gang that has its minimum. What is withheld for
-        that stays so until show_free(), since the next gang mostly claims beside the same reservations: where many claim,
-        each would give back and take those of all before it."""
+        that stays so until show_free(), since the next gang mostly claims beside the same reservations: where many
+        claim, each would give back and take those of all before it."""
         own, lacks = self._reservations.get(gang.key), claimable()
         if own is not None and self._goes_on(own, request, lacks):
             return []

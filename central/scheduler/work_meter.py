@@ -5,8 +5,8 @@ has an answer by then returns the best one, any other raises WorkLimitReached wi
 get equal decisions, live, simulated and replayed.
 
 A unit is one pod or choice that is looked at one by one, or ROWS_PER_UNIT rows of an array: a few microseconds. The
-gang is tried again with twice the limit, and after that in a long attempt of LONG_FACTOR times the first limit. It has a
-cycle of its own, and the caller may end it because other gangs wait: then it is made again from its beginning.
+gang is tried again with twice the limit, and after that in a long attempt of LONG_FACTOR times the first limit. It has
+a cycle of its own, and the caller may end it because other gangs wait: then it is made again from its beginning.
 
 Design: docs/design/budgets.md
 """

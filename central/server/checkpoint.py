@@ -1,11 +1,11 @@
-"""The beginning of a journal when it goes on in a new file: the facts that hold now, and what the scheduler knows besides
-them, as plain data.
+"""The beginning of a journal when it goes on in a new file: the facts that hold now, and what the scheduler knows
+besides them, as plain data.
 
     {"checkpoint": {"facts": [fact, ...], "memory": {...}, "controllers": {...}}}
 
-Text is read by the names and types of fields, so that classes may be renamed and fields added. Folding it is not exact: it
-plans reservations and starts rounds again. So the scheduler itself goes on with the state that it folds from what was
-written, and a replay decides as it did.
+Text is read by the names and types of fields, so that classes may be renamed and fields added. Folding it is not exact:
+it plans reservations and starts rounds again. So the scheduler itself goes on with the state that it folds from what
+was written, and a replay decides as it did.
 
 Design: docs/design/containment.md
 """

@@ -79,8 +79,8 @@ def _default(value: Any) -> Any:
 @cache
 def _ways(kind: Any) -> Ways:
     """Returns how values of the type are read from JSON, and how they are written into it. Numbers, strings, lists and
-    mappings are the same in JSON; classes, tuples and sets are restored. Facts, and what they contain, are written as they
-    are."""
+    mappings are the same in JSON; classes, tuples and sets are restored. Facts, and what they contain, are written as
+    they are."""
     origin, inside = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind) and not kind.__module__.startswith(_PLAIN):
         return _memory(kind)

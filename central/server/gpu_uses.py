@@ -1,7 +1,7 @@
 """The use of GPUs by pods, as their agents report it, and since when pods leave theirs idle. Kept in memory, by name.
 
-A pod is idle while the mean utilization of its containers' GPUs is below `idle_below`. A restart of the scheduler begins to
-count again. Pods whose utilization the driver does not tell, such as those on MIG slices, are never idle.
+A pod is idle while the mean utilization of its containers' GPUs is below `idle_below`. A restart of the scheduler
+begins to count again. Pods whose utilization the driver does not tell, such as those on MIG slices, are never idle.
 """
 
 import threading

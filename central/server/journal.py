@@ -3,13 +3,13 @@
     {"journal": 2, "version": "0.1.0", "settings": {...}}    how the cluster state was created
     {"learn": [now, [fact, ...]]}                            applied before the initial sync was complete
     {"turn": [now, [fact, ...]]}                             written before the scheduling cycle
-    {"cut": attempts}                                        the cycle ended after that many more than one, if others are left
-    {"interrupted": units}                                   a long attempt ended after that much work, because others waited
-    {"decided": [decision, ...]}                             its decisions, if there were any
+    {"cut": attempts}                                        the cycle ended after that many more than one, if others
+    are left {"interrupted": units}                                   a long attempt ended after that much work, because
+    others waited {"decided": [decision, ...]}                             its decisions, if there were any
 
-A journal above its size becomes FILE.1. The new file continues with the cluster state in its second line (checkpoint.py), at
-the end of a round unless that takes too long. What the last run has left becomes FILE.1 at a start and FILE.2 after that, so its newest file
-survives two starts, and there are never more than three files.
+A journal above its size becomes FILE.1. The new file continues with the cluster state in its second line
+(checkpoint.py), at the end of a round unless that takes too long. What the last run has left becomes FILE.1 at a start
+and FILE.2 after that, so its newest file survives two starts, and there are never more than three files.
 """
 
 import errno

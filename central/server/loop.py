@@ -150,8 +150,8 @@ class Loop:
         self._inbox.put(None)
 
     def run(self, submit: Submit, publish: Publish) -> None:
-        """Runs until stop(). publish takes the planned devices by node. An exception is a bug, which the scheduler contains
-        (central.scheduler.containment). What it raises ends the process: a restart lists everything again."""
+        """Runs until stop(). publish takes the planned devices by node. An exception is a bug, which the scheduler
+        contains (central.scheduler.containment). What it raises ends the process: a restart lists everything again."""
         collect_seldom()
         while not self._stopping:
             # Asked before the inbox is read: the inbox holds everything that was listed by then.
@@ -294,8 +294,9 @@ def freeze_gc() -> None:
 
 
 def collect_seldom() -> None:
-    """A collection of the youngest objects takes about 10 ms for each 30,000 of them, wherever it begins, so it begins that
-    often. While the initial list is read nothing is garbage: as often as by default collections take a third of it."""
+    """A collection of the youngest objects takes about 10 ms for each 30,000 of them, wherever it begins, so it begins
+    that often. While the initial list is read nothing is garbage: as often as by default collections take a third of
+    it."""
     gc.set_threshold(30_000, 20, 20)
 
 

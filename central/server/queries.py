@@ -210,7 +210,10 @@ def _problems(node: ClusterNode, allocatable: int, now: float) -> str:
     return f"{problem}; {differs}".removeprefix("; ")
 
 
-SET_ASIDE_OF_CLUSTER = "set aside after a failure of the scheduler (a bug), which its Event and the scheduler's log name"
+SET_ASIDE_OF_CLUSTER = (
+    "set aside after a failure of the scheduler (a bug), which its Event and "
+    "the scheduler's log name"
+)
 
 
 def explain(scheduler: Scheduler, namespace: str, name: str) -> Explanation | None:

@@ -1,7 +1,7 @@
 """`lockstep replay FILE`: feeds the facts of a journal to a new cluster state and compares the decisions.
 
-A file may hold several journals, one behind the other, and may be compressed with xz. The header of a journal may name it:
-{"journal": 2, ..., "name": "..."}.
+A file may hold several journals, one behind the other, and may be compressed with xz. The header of a journal may name
+it: {"journal": 2, ..., "name": "..."}.
 """
 
 import lzma
@@ -78,9 +78,9 @@ def replay(
     after_cycle: AfterCycle | None = None,
     line_most: int = LINE_MOST_BYTES,
 ) -> Replayed:
-    """check: check all invariants after each cycle. decisions_only: compare no wording. after_cycle: called with the line
-    of each cycle, also of one that raises; then decisions are not compared. line_most: bytes that a line may have. Raises
-    BadJournal, Differs, and what the scheduler or after_cycle raises."""
+    """check: check all invariants after each cycle. decisions_only: compare no wording. after_cycle: called with the
+    line of each cycle, also of one that raises; then decisions are not compared. line_most: bytes that a line may have.
+    Raises BadJournal, Differs, and what the scheduler or after_cycle raises."""
     return _Replay(path, check, decisions_only, after_cycle, line_most).run()
 
 

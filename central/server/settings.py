@@ -134,7 +134,8 @@ class Settings:
     start_within_s: float = _flag(
         "--start-within S",
         START_WITHIN_S,
-        "seconds within which the minimum of a gang must be ready after its binding (four times as long if no container "
+        "seconds within which the minimum of a gang must be ready after its binding (four times as long if no "
+        "container "
         "is stuck); else it releases its GPUs and is tried again after growing delays; 0: no limit",
         type=argtypes.seconds,
         scheduling=True,
@@ -185,7 +186,8 @@ class Settings:
     share_by_weight: tuple[str, ...] = _flag(
         "--share-by-weight RESOURCE,...",
         (),
-        "resources that queues reclaim from each other by weight though no queue has a quota for them, beside GPUs; all: "
+        "resources that queues reclaim from each other by weight though no queue has a quota for them, beside GPUs; "
+        "all: "
         "each one",
         type=argtypes.some_names,
         shown="none",
@@ -254,7 +256,8 @@ class Settings:
     lost_after_s: float = _flag(
         "--lost-pod-after S",
         LOST_AFTER_S,
-        "seconds behind its grace period after which a pod that terminates on a node that is not ready counts as ended: "
+        "seconds behind its grace period after which a pod that terminates on a node that is not ready counts as "
+        "ended: "
         "it holds no quota, and claims do not wait for it",
         type=argtypes.seconds,
         scheduling=True,
@@ -282,7 +285,8 @@ class Settings:
     node_condition: tuple[str, str] | None = _flag(
         "--node-condition TYPE[=STATUS]",
         None,
-        "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG slice is "
+        "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG slice "
+        "is "
         "unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs components/node-condition",
         type=argtypes.node_condition,
         shown="none",
@@ -290,7 +294,8 @@ class Settings:
     node_taint: "Taint | None" = _flag(  # noqa: RUF009  # it is a field()
         "--node-taint KEY[=VALUE]:EFFECT",
         None,
-        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule, so that their "
+        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule, so that "
+        "their "
         "healthy GPUs get no further pods either; needs components/node-taint",
         type=argtypes.node_taint,
         shown="none",
@@ -370,7 +375,8 @@ class Settings:
     console_user_prefix: str = _flag(
         "--console-user-prefix PREFIX",
         "oidc:",
-        "stands before the users and groups that the proxy names, as for the API server's --oidc-username-prefix; -: nothing",
+        "stands before the users and groups that the proxy names, as for the API server's --oidc-username-prefix; -: "
+        "nothing",
     )
     console_what_if_mib: int = _flag(
         "--console-what-if MIB",

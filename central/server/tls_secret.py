@@ -22,7 +22,8 @@ _TRIES = 5
 
 
 def from_cluster(client: Client, namespace: str, now: datetime) -> Credentials:
-    """Reads, issues or renews the credentials. Raises Unreachable, Refused (of the API server) or UnusableCredentials."""
+    """Reads, issues or renews the credentials. Raises Unreachable, Refused (of the API server) or
+    UnusableCredentials."""
     for _ in range(_TRIES):
         credentials = _from_secret(client, namespace, now)
         if credentials is not None:

@@ -1,5 +1,5 @@
-"""Keeps the past use of queues (--usage-half-life), and the penalties of tenants for short stays, in a ConfigMap, each minute, and
-reads it when a leader begins.
+"""Keeps the past use of queues (--usage-half-life), and the penalties of tenants for short stays, in a ConfigMap, each
+minute, and reads it when a leader begins.
 
 store = UsageStore(client, loop, namespace, may_act=election.may_act)
 store.restore()       # before the loop runs; at most a few seconds

@@ -25,8 +25,8 @@ NO_OBJECTS = "no objects: the files are empty"
 
 
 class BadInput(ValueError):
-    """A sentence for the user that names file, document and field. Line breaks stay, because parsers' errors have several
-    lines; else nothing in it is what a terminal would obey."""
+    """A sentence for the user that names file, document and field. Line breaks stay, because parsers' errors have
+    several lines; else nothing in it is what a terminal would obey."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(error_lines(sentence))

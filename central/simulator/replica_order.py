@@ -3,7 +3,8 @@ without a node first, then pods that do not run yet, then those with the lowest 
 have most of them, counted before any leaves, then pods that became ready lately, then pods that were created lately.
 
 Both times have whole seconds there. Where they differ, ages are compared by powers of two, and within one a hash of the
-uid decides: uids are random there. Restarts of containers, which come before the creation, do not happen in a simulation.
+uid decides: uids are random there. Restarts of containers, which come before the creation, do not happen in a
+simulation.
 """
 
 from collections import Counter

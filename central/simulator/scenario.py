@@ -350,7 +350,8 @@ class _ScenarioBuilder:
         names = list(self._rigid)
         for name in names[:NAMED_MOST]:
             self._found.warnings.append(
-                f"{name}: its size stays as it is, because its controller is not simulated; annotation {ELASTIC_MIN} says only "
+                f"{name}: its size stays as it is, because its controller is not simulated; annotation {ELASTIC_MIN} "
+                "says only "
                 "how many of the pods in the files start together"
             )
         if len(names) > NAMED_MOST:

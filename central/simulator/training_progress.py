@@ -1,7 +1,8 @@
 """The training of elastic Jobs: their progress by the speed of their size and place, and their ends.
 
-A Job with annotations lockstep.dev/work and lockstep.dev/speed ends when its work is done: the time that a single member
-needs, on a GPU of a model that the speeds do not name. Each change of its members, its start included, stops it for its lockstep.dev/resize-cost.
+A Job with annotations lockstep.dev/work and lockstep.dev/speed ends when its work is done: the time that a single
+member needs, on a GPU of a model that the speeds do not name. Each change of its members, its start included, stops it
+for its lockstep.dev/resize-cost.
 
 Design: docs/design/elastic-speeds.md
 """

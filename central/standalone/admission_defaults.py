@@ -21,7 +21,10 @@ PriorityClasses = Callable[[], list[Json]]
 
 def check_name(resource: Resource, name: str) -> None:
     if len(name) > 253 or not _NAME.match(name):
-        why = f"Invalid value: \"{name}\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"
+        why = (
+            f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
+            "alphanumeric characters, '-' or '.'"
+        )
         raise invalid(resource.kind, resource.group, name, [("metadata.name", why)])
 
 
@@ -65,7 +68,11 @@ def changed(resource: Resource, old: Json, new: Json) -> Json:
     if resource.custom:
         return custom(resource, new)
     if resource.kind == "Pod" and _fixed(old["spec"]) != _fixed(new["spec"]):
-        why = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations)"
+        why = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, "
+            "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` "
+            "(only additions to existing tolerations)"
+        )
         raise invalid("Pod", "", new["metadata"]["name"], [("spec", why)])
     return new
 
@@ -220,13 +227,15 @@ def object_of(resource: Resource, namespace: str, body: Any) -> Json:
     kind, version = body.get("kind", resource.kind), body.get("apiVersion", resource.api_version)
     if (kind, version) != (resource.kind, resource.api_version):
         raise bad_request(
-            f"{kind} in version {version} is not what this path serves: {resource.kind} in version {resource.api_version}"
+            f"{kind} in version {version} is not what this path serves: {resource.kind} in version "
+            f"{resource.api_version}"
         )
     metadata = dict(body["metadata"])
     if resource.namespaced:
         if metadata.get("namespace", namespace) != namespace:
             raise bad_request(
-                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the request ({namespace})"
+                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the request "
+                f"({namespace})"
             )
         metadata["namespace"] = namespace
     else:

@@ -32,7 +32,8 @@ HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 class StandaloneApi:
-    """port 0: any free port. history: how many events per resource a watch can go back. start() raises OSError if the port is in use."""
+    """port 0: any free port. history: how many events per resource a watch can go back. start() raises OSError if the
+    port is in use."""
 
     def __init__(self, *, port: int = 0, history: int = 10_000, bookmark_s: float = 10.0) -> None:
         self._port = port

@@ -191,8 +191,8 @@ def _print_gang(console: Console, explained: pb.ExplainReply) -> None:
 
 
 def _page(box: LocalCluster, url: str) -> str:
-    """The address of a page that leads to the URL. Most terminals break a URL with a token in the middle, so that it can't be
-    clicked."""
+    """The address of a page that leads to the URL. Most terminals break a URL with a token in the middle, so that it
+    can't be clicked."""
     page = box.directory / "console.html"
     page.touch(0o600)
     page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">\n')

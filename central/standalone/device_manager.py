@@ -1,8 +1,9 @@
 """A hollow kubelet's device manager: the devices of its plugins, and which container holds which device.
 
 It works in the order of the real one: reusable devices of init containers first (any of them, if there are
-more than needed), then the plugin's preferred ones, then any; one Allocate per container and resource, recorded after the plugin's answer. As in the real one,
-the mutex is not held during RPCs. The checkpoint on disk has the real one's format.
+more than needed), then the plugin's preferred ones, then any; one Allocate per container and resource, recorded after
+the plugin's answer. As in the real one, the mutex is not held during RPCs. The checkpoint on disk has the real one's
+format.
 """
 
 import base64

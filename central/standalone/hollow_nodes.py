@@ -29,7 +29,8 @@ from protos.names import AGENT_ACCOUNT, NAMESPACE
 
 
 class HollowNodes:
-    """run_bare: pods on bare nodes become Running; otherwise they stay as they are. run_s: how long a pod runs (Worker)."""
+    """run_bare: pods on bare nodes become Running; otherwise they stay as they are. run_s: how long a pod runs
+    (Worker)."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """A local cluster: the in-memory API, hollow nodes, the scheduler as a process, and real agents. Everything is in
-one temporary directory, which is removed at the end; the processes end even with one that is killed. Used by the demo and by end-to-end tests."""
+one temporary directory, which is removed at the end; the processes end even with one that is killed. Used by the demo
+and by end-to-end tests."""
 
 import logging
 import os
@@ -56,8 +57,9 @@ class LocalCluster:
     """A cluster in local processes: with LocalCluster(nodes) as cluster: cluster.start_api();
     cluster.start_scheduler(); ...
 
-    flags are for the scheduler, run_s for the hollow nodes. interrupted is polled by every wait, which then raises Interrupted. A signal handler that raises could do so
-    between the start of a process and its registration for cleanup."""
+    flags are for the scheduler, run_s for the hollow nodes. interrupted is polled by every wait, which then raises
+    Interrupted. A signal handler that raises could do so between the start of a process and its registration for
+    cleanup."""
 
     def __init__(
         self,
@@ -252,8 +254,8 @@ def _short_base() -> str:
 
 
 def free_port() -> int:
-    """Returns a port of the loopback that is free now. It is none that the kernel gives to connections: a scheduler that is
-    stopped and started again finds it free."""
+    """Returns a port of the loopback that is free now. It is none that the kernel gives to connections: a scheduler
+    that is stopped and started again finds it free."""
     for _ in range(PORTS_TRIED):
         port = secrets.choice(PORTS)
         with socket.socket() as probe, suppress(OSError):

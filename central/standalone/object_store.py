@@ -160,7 +160,8 @@ class Store:
     def update(
         self, resource: Resource, namespace: str, name: str, change: Change, part: str = ""
     ) -> Item:
-        """part: "status" changes only the status, and a pod's metadata; "" all but the status, if that is a subresource."""
+        """part: "status" changes only the status, and a pod's metadata; "" all but the status, if that is a
+        subresource."""
         old = self.get(resource, namespace, name)
         new = change(old.obj)
         metadata = new.get("metadata") or {}
@@ -202,7 +203,8 @@ class Store:
             why = "the object has been modified; please apply your changes to the latest version and try again"
             raise api_errors.conflict(resource.plural, resource.group, name, why)
         if metadata.get("uid") not in (None, "", old.obj["metadata"]["uid"]):
-            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {old.obj['metadata']['uid']}"
+            there = old.obj["metadata"]["uid"]
+            why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {there}"
             raise api_errors.conflict(resource.plural, resource.group, name, why)
 
     def delete(

@@ -54,13 +54,14 @@ def scale(resource: Resource, obj: Json) -> Json:
 
 
 def _no_apply(call: Call) -> ApiError:
-    """The API server converts what is applied to the resource's version, which a Scale does not have. Of Kubernetes' own
-    kinds it can be applied."""
+    """The API server converts what is applied to the resource's version, which a Scale does not have. Of Kubernetes'
+    own kinds it can be applied."""
     place = f"{call.namespace}/{call.name}"
     return ApiError(
         500,
         "InternalError",
-        f"failed to convert new object ({place}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an "
+        f"failed to convert new object ({place}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR "
+        "to an "
         "invalid group/version: autoscaling/v1",
     )
 

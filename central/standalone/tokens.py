@@ -66,7 +66,8 @@ def _bound(ref: Json, namespace: str, account: str, find: Find) -> Json:
     if kind == "Pod" and found["spec"].get("serviceAccountName") != account:
         used = found["spec"].get("serviceAccountName")
         raise api_errors.bad_request(
-            f"cannot bind token for serviceaccount {account!r} to pod running with different serviceaccount name {used!r}"
+            f"cannot bind token for serviceaccount {account!r} to pod running with different serviceaccount name "
+            f"{used!r}"
         )
     return {kind.lower(): {"name": name, "uid": uid}}
 

@@ -1,8 +1,8 @@
 """Lockstep's programs below one name.
 
-The repository's packages have names that others use, too: agent, central, protos. The wheel holds them in the folder `packages`
-beside this file, and importing this module puts that folder first in sys.path. So site-packages has one package of ours, and the
-programs import their modules as in a checkout. Design: docs/design/installation.md
+The repository's packages have names that others use, too: agent, central, protos. The wheel holds them in the folder
+`packages` beside this file, and importing this module puts that folder first in sys.path. So site-packages has one
+package of ours, and the programs import their modules as in a checkout. Design: docs/design/installation.md
 """
 
 import sys

@@ -1,4 +1,5 @@
-"""Runs one of our modules as a program: python -m lockstep_scheduler.run MODULE [ARGUMENT...]. protos.common.own_program uses it."""
+"""Runs one of our modules as a program: python -m lockstep_scheduler.run MODULE [ARGUMENT...].
+protos.common.own_program uses it."""
 
 import runpy
 import sys

@@ -4,9 +4,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import IO
 
-# A shell of the session waits at a pipe that ends with the parent, whatever ends it, and then kills the session's process
-# group, itself included: no process id is kept, which another process could have by then. PR_SET_PDEATHSIG is Linux
-# alone, and its signal comes when the thread ends that started the child.
+# A shell of the session waits at a pipe that ends with the parent, whatever ends it, and then kills the session's
+# process group, itself included: no process id is kept, which another process could have by then. PR_SET_PDEATHSIG is
+# Linux alone, and its signal comes when the thread ends that started the child.
 _WITH_PARENT = """exec 3<&0
 /bin/sh -c 'trap "" HUP INT TERM; read _; kill -KILL 0' <&3 >/dev/null 2>&1 3<&- &
 exec "$@" </dev/null 3<&-"""

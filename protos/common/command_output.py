@@ -1,5 +1,6 @@
-"""Ends of a command that are no bugs: Ctrl-C, a package that is not installed, and a standard output that is closed or full
-(`| head` that has ended, a full disk, a descriptor that was closed before the command began). None of them prints a traceback."""
+"""Ends of a command that are no bugs: Ctrl-C, a package that is not installed, and a standard output that is closed or
+full (`| head` that has ended, a full disk, a descriptor that was closed before the command began). None of them prints
+a traceback."""
 
 import errno
 import os

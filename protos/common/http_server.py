@@ -89,7 +89,8 @@ class Site(Protocol):
 
 
 def listen(address: str) -> socket.socket:
-    """A socket of HOST:PORT, with an IPv6 host in brackets; without a host, of all addresses. Raises OSError or ValueError."""
+    """A socket of HOST:PORT, with an IPv6 host in brackets; without a host, of all addresses. Raises OSError or
+    ValueError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not 0 <= int(port) <= 65535:

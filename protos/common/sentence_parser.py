@@ -1,5 +1,5 @@
-"""The argument parser of every command: a wrong argument is one sentence on standard error, with the nearest valid word,
-and exit code 2. A command that lacks its verb prints its help there, with the same exit code."""
+"""The argument parser of every command: a wrong argument is one sentence on standard error, with the nearest valid
+word, and exit code 2. A command that lacks its verb prints its help there, with the same exit code."""
 
 import argparse
 import re

@@ -1,7 +1,8 @@
-"""Limits for connections on which no token was shown yet. Pure: the time is an argument, and closing is left to the caller.
+"""Limits for connections on which no token was shown yet. Pure: the time is an argument, and closing is left to the
+caller.
 
-Unknown connections are few per peer and in all, and end after UnknownLimits.unknown_s. So idle connections, half-open TLS
-handshakes and slow writers take nothing from callers that are known.
+Unknown connections are few per peer and in all, and end after UnknownLimits.unknown_s. So idle connections, half-open
+TLS handshakes and slow writers take nothing from callers that are known.
 """
 
 from collections import Counter

@@ -116,8 +116,8 @@ def test_a_driver_without_any_one_of_its_calls(
 
 @MACHINES
 def test_each_call_failing_in_each_way(nvml_folder: Path, tmp_path: Path, name: str) -> None:
-    """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is unhealthy, and if one about the
-    slices of a GPU in MIG mode does with 999 (UNKNOWN)."""
+    """If every call fails with 15 (GPU is lost) or 17 (operating system error), the GPU is unhealthy, and if one about
+    the slices of a GPU in MIG mode does with 999 (UNKNOWN)."""
     found = asked(nvml_folder, tmp_path, "fails", name)
     for question, (count, fit, sentence) in found.items():
         call, error = question.split()

@@ -1,4 +1,5 @@
-"""A GPU that answers UNKNOWN to every query but its identity, under a running agent: the kubelet loses that GPU alone."""
+"""A GPU that answers UNKNOWN to every query but its identity, under a running agent: the kubelet loses that GPU
+alone."""
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Ids of other device plugins are reduced to the GPUs and slices that their pods use. The formats are those of NVIDIA's plugin
-0.20, HAMi 2.10, Volcano's vGPU plugin and gpushare; KAI's reservation pods hold devices of NVIDIA's plugin."""
+"""Ids of other device plugins are reduced to the GPUs and slices that their pods use. The formats are those of NVIDIA's
+plugin 0.20, HAMi 2.10, Volcano's vGPU plugin and gpushare; KAI's reservation pods hold devices of NVIDIA's plugin."""
 
 import base64
 import random

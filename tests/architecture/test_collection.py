@@ -1,5 +1,5 @@
-"""Tests can be collected on a fresh machine: importing them starts no program and connects to nothing. Of the seeds of a test
-one is tried in a run, the same one for the same day."""
+"""Tests can be collected on a fresh machine: importing them starts no program and connects to nothing. Of the seeds of
+a test one is tried in a run, the same one for the same day."""
 
 import os
 import subprocess

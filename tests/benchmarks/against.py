@@ -1,4 +1,5 @@
-"""The core's benchmarks of an earlier commit and of this tree in turn, so that a slow minute of the machine affects both.
+"""The core's benchmarks of an earlier commit and of this tree in turn, so that a slow minute of the machine affects
+both.
 
 Each tree runs its own programs; rows are compared by name, so a row that only one of them has is left out. The short
 form calls the functions of turns.py that both trees have since 8efd8fdd: three rounds take two to three minutes.

@@ -2,8 +2,8 @@
 
 (a) our binding rate against bare Binding calls, (b) against kube-scheduler, on one real API server;
 (c) the core's turns; (d) an idle agent; (e) a start in a large cluster;
-(f) 1,000 Jobs of 10 pods. --against COMMIT compares six rows of (c) with an earlier commit, with --core all of them; a *
-marks rows more than a tenth slower. --growth prints how processor time grows with each dimension."""
+(f) 1,000 Jobs of 10 pods. --against COMMIT compares six rows of (c) with an earlier commit, with --core all of them; a
+* marks rows more than a tenth slower. --growth prints how processor time grows with each dimension."""
 
 import argparse
 import json

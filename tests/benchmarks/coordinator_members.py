@@ -1,4 +1,5 @@
-"""What 512 members cost their coordinator over TLS: memory, and processor time for joins, one generation and long polls.
+"""What 512 members cost their coordinator over TLS: memory, and processor time for joins, one generation and long
+polls.
 
 python -m tests.benchmarks.coordinator_members [MEMBERS [SECONDS]]
 

@@ -1,5 +1,5 @@
-"""What a request costs the coordinator of 512 members over TLS: processor time by kind, and its memory under load. One that costs
-0.5 ms is served 2,000 times in a second on one core. Leases of one task, and of 64.
+"""What a request costs the coordinator of 512 members over TLS: processor time by kind, and its memory under load. One
+that costs 0.5 ms is served 2,000 times in a second on one core. Leases of one task, and of 64.
 
 python -m tests.benchmarks.coordinator_requests [MEMBERS [ROUNDS]]
 """

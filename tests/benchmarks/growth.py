@@ -1,5 +1,5 @@
-"""How processor time grows with each dimension of a cluster: the time at one, two and four times a size, and the exponent
-of the last doubling, which is 1 where time grows with its work. Small sizes hide behind what does not grow.
+"""How processor time grows with each dimension of a cluster: the time at one, two and four times a size, and the
+exponent of the last doubling, which is 1 where time grows with its work. Small sizes hide behind what does not grow.
 
     python -m tests.benchmarks.bench --growth          all dimensions; a * marks exponents above MOST
     python -m tests.benchmarks.growth nodes queues     those whose names contain a word

@@ -1,5 +1,5 @@
-"""When each pod of a namespace was first seen, and when it had ended. A watch may end at any time, as when the API server
-finds its client too slow: then all are listed, and the watch goes on from there."""
+"""When each pod of a namespace was first seen, and when it had ended. A watch may end at any time, as when the API
+server finds its client too slow: then all are listed, and the watch goes on from there."""
 
 import threading
 import time

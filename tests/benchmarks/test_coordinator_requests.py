@@ -1,5 +1,5 @@
-"""The coordinator under load over TLS. Noise decides no figure here: bounds are a multiple of what is measured, and what grows with the
-number of leases would exceed them many times."""
+"""The coordinator under load over TLS. Noise decides no figure here: bounds are a multiple of what is measured, and
+what grows with the number of leases would exceed them many times."""
 
 from pathlib import Path
 

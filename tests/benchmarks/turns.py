@@ -214,8 +214,8 @@ def full(nodes: int, priority: int = 0) -> Scheduler:
 
 
 def claim(made: Scheduler, pods: int, attempts: int = 1) -> tuple[float, int]:
-    """Milliseconds to decide on an urgent gang of 8-GPU pods, and how many pods are evicted. attempts: a search that reaches the
-    work limit of one decision begins again in a later cycle, with twice the limit."""
+    """Milliseconds to decide on an urgent gang of 8-GPU pods, and how many pods are evicted. attempts: a search that
+    reaches the work limit of one decision begins again in a later cycle, with twice the limit."""
     group, *members = gang("urgent", pods, 8)
     assert isinstance(group, GangSeen)
     for fact in (replace(group, priority=10), *members):

@@ -64,7 +64,8 @@ def h100_no_nics() -> Machine:
 
 
 def hgx_thirteen_nics() -> Machine:
-    """Two GPUs to a switch, each with its NIC behind a switch of its own; a card of five functions for other traffic."""
+    """Two GPUs to a switch, each with its NIC behind a switch of its own; a card of five functions for other
+    traffic."""
     made = Sketch("hgx-13-nics-8", "NVIDIA H100 80GB HBM3", 80, 0x233010DE, "9.0", "550.163.01")
     made.nodes(["0-55,112-167", "56-111,168-223"], 2)
     gpus = [f"0000:{bus}:00.0" for bus in ("1b", "1f", "43", "47", "9b", "9f", "c3", "c7")]

@@ -1,5 +1,5 @@
-"""An in-memory API server with a client, and fixtures that create objects in it. Fixtures import what they use: most tests
-below this folder need no HTTP."""
+"""An in-memory API server with a client, and fixtures that create objects in it. Fixtures import what they use: most
+tests below this folder need no HTTP."""
 
 from __future__ import annotations
 

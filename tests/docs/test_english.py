@@ -1,7 +1,7 @@
 """Pages are in plain English: a noun as the subject, and mechanical verbs for mechanics.
 
-So are help texts, descriptions of custom resources, metrics and Events, from which pages are made. Sentences in code spans are
-left out.
+So are help texts, descriptions of custom resources, metrics and Events, from which pages are made. Sentences in code
+spans are left out.
 """
 
 import re

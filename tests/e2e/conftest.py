@@ -99,8 +99,8 @@ def namespace(cluster: World) -> Iterator[str]:
 
 
 def _empty(cluster: World, namespace: str) -> None:
-    """Nothing new can be made in it by now, but Kubernetes waits five seconds before it deletes what is there, and then as
-    long as pods ask for. One second is given to those that ask for more."""
+    """Nothing new can be made in it by now, but Kubernetes waits five seconds before it deletes what is there, and then
+    as long as pods ask for. One second is given to those that ask for more."""
     for group, kind in (
         ("apis/batch.volcano.sh/v1alpha1", "jobs"),
         ("apis/scheduling.volcano.sh/v1beta1", "podgroups"),

@@ -1,5 +1,5 @@
-"""Elastic Jobs on the cluster: pods that run Python and PyTorch of this machine, whose files all nodes see, and the pods
-of a service that take their seats."""
+"""Elastic Jobs on the cluster: pods that run Python and PyTorch of this machine, whose files all nodes see, and the
+pods of a service that take their seats."""
 
 import json
 import subprocess

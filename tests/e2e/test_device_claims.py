@@ -1,4 +1,5 @@
-"""Device claims on a real API server, with its own controller for claims and the shipped rights: no kubelets are needed."""
+"""Device claims on a real API server, with its own controller for claims and the shipped rights: no kubelets are
+needed."""
 
 import json
 import subprocess

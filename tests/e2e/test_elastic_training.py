@@ -1,5 +1,5 @@
-"""PyTorch with gloo on real kubelets, resized by a service that comes and goes: the same steps, records and losses as at a
-fixed size, and no restart counted (experiment 16.9 of the elastic training specification)."""
+"""PyTorch with gloo on real kubelets, resized by a service that comes and goes: the same steps, records and losses as
+at a fixed size, and no restart counted (experiment 16.9 of the elastic training specification)."""
 
 import time
 from pathlib import Path

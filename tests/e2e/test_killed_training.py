@@ -136,8 +136,8 @@ def test_each_record_at_least_once_with_many_trainers(
     again = sum(tried.values()) - len(run.each)
     say(f"{store}: {seconds:.1f} s from the last kill to the next task, {again} tasks seen again")
     assert again <= leases
-    # The tasks after the last kill bring the weights within about 1 % of these, or less near if the kill comes late. A server
-    # that stays empty is off by 100 %.
+    # The tasks after the last kill bring the weights within about 1 % of these, or less near if the kill comes late. A
+    # server that stays empty is off by 100 %.
     weights = [weight for server in run.servers() for weight in server["weights"]]
     assert weights == pytest.approx([float(number) for number in range(1, 9)], rel=0.1)
     run.delete()

@@ -1,6 +1,6 @@
-"""Multus itself as the CNI plugin of a node: it takes the pod's device ids of the resource of a network from the kubelet,
-hands each to the CNI plugin, and copies what the agent wrote of it into the pod's network-status. Only with MULTUS, a
-folder with the programs multus and host-device, which are not part of this project."""
+"""Multus itself as the CNI plugin of a node: it takes the pod's device ids of the resource of a network from the
+kubelet, hands each to the CNI plugin, and copies what the agent wrote of it into the pod's network-status. Only with
+MULTUS, a folder with the programs multus and host-device, which are not part of this project."""
 
 import json
 import os
@@ -83,7 +83,8 @@ def multus(cluster: World) -> Iterator[Path]:
 
 @contextmanager
 def interfaces(rails: dict[int, str]) -> Iterator[None]:
-    """Gives the NICs of these rails, by PCI address, an interface that is there, and the driver that host-device looks at."""
+    """Gives the NICs of these rails, by PCI address, an interface that is there, and the driver that host-device looks
+    at."""
     tree, mounted = STATE / "hardware" / NODE / "sys", []
     try:
         for rail, address in rails.items():

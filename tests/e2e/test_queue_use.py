@@ -1,5 +1,5 @@
-"""The component `tenants`: who names a queue needs the verb `use` on it. By every object that may name one, on a real API
-server. etcd and kube-apiserver alone."""
+"""The component `tenants`: who names a queue needs the verb `use` on it. By every object that may name one, on a real
+API server. etcd and kube-apiserver alone."""
 
 import json
 import os

@@ -209,8 +209,8 @@ def _budgets(cluster: World) -> list[str]:
 
 
 def test_an_upgrade_is_rolled_back(cluster: World, namespace: str, values: Path) -> None:
-    """Upgrades change flags of both programs and add objects, one names an image that does not exist. After each rollback
-    the objects are as they were, users' pods have kept running with their GPUs, and new gangs start."""
+    """Upgrades change flags of both programs and add objects, one names an image that does not exist. After each
+    rollback the objects are as they were, users' pods have kept running with their GPUs, and new gangs start."""
     chart = ROOT / "daemonset/chart"
     _helm("upgrade", "--install", "lockstep", chart, "-f", values, "--take-ownership", "--wait")
     _ready(cluster)

@@ -1,5 +1,5 @@
-"""Two Jobs that each need all GPUs of the cluster take turns on a real API server with real kubelets, and the leader goes in
-the middle. Each pod counts seconds in a file of its node, and goes on from there when it is made again."""
+"""Two Jobs that each need all GPUs of the cluster take turns on a real API server with real kubelets, and the leader
+goes in the middle. Each pod counts seconds in a file of its node, and goes on from there when it is made again."""
 
 import re
 import shutil

@@ -1,5 +1,5 @@
-"""What elastic training costs the scheduler, the API server and a coordinator, and random days and stories of both. `make nightly` plays
-10,000 days and 100,000 stories."""
+"""What elastic training costs the scheduler, the API server and a coordinator, and random days and stories of both.
+`make nightly` plays 10,000 days and 100,000 stories."""
 
 import tempfile
 from collections.abc import Callable, Iterable
@@ -21,7 +21,8 @@ EVENT_MS = 25  # on a loaded machine; 20 were asked
 
 
 def days_and_stories(figures: Figures) -> Table:
-    """Budgets, holds, needs and books on random days; the coordinator with lost, late and doubled messages and crashes."""
+    """Budgets, holds, needs and books on random days; the coordinator with lost, late and doubled messages and
+    crashes."""
     table = new_table("Random days and stories", "", "asked", "without a fault")
     for name, play, seeds in (
         ("days of elastic Jobs", assert_sizes_kept, range(DAYS)),

@@ -46,7 +46,8 @@ SHOCKWAVE_SEEDS = range(5)
 
 
 def show(console: Console, folder: Path | None) -> list[str]:
-    """folder: Pollux's, Sia's or Shockwave's artifact; None: generated workloads. Returns the figures that are worse than asked."""
+    """folder: Pollux's, Sia's or Shockwave's artifact; None: generated workloads. Returns the figures that are worse
+    than asked."""
     figures = Figures(console)
     core = (elastic_core_tables.days_and_stories, elastic_core_tables.costs)
     tables = (_fluid_one, _fluid_two, _ninety_nine, _place, _racks, *core)
@@ -248,7 +249,8 @@ def _generated(figures: Figures) -> Table:
 
 
 def _time_sharing(figures: Figures, folder: Path | None) -> Table:
-    """Rigid jobs. folder: Shockwave's artifact; None: generated workloads, of which the mean counts, and the worst rho."""
+    """Rigid jobs. folder: Shockwave's artifact; None: generated workloads, of which the mean counts, and the worst
+    rho."""
     columns = ("", "Themis", "Gavel", "Shockwave", "nobody suspended", "asked", "shared time")
     table = new_table("Shockwave's canonical trace: 120 rigid jobs on 32 GPUs", *columns)
     if folder is None:

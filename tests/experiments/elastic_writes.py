@@ -1,5 +1,5 @@
-"""What elastic Jobs cost the API server: every write that the scheduler and the Job controller decide for them, on virtual
-time, while a service breathes and Jobs come and go.
+"""What elastic Jobs cost the API server: every write that the scheduler and the Job controller decide for them, on
+virtual time, while a service breathes and Jobs come and go.
 
 python -m tests.experiments.elastic_writes [JOBS [NODES]]
 """

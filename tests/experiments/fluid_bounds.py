@@ -1,4 +1,5 @@
-"""The most trainers that Fluid's cluster holds beside the pods of a service and the parameter servers, by what a node can hold.
+"""The most trainers that Fluid's cluster holds beside the pods of a service and the parameter servers, by what a node
+can hold.
 Masters are left out: they fit beside whatever stands on a node.
 
 This is what a scheduler would reach that knows in advance which pods of the service leave.

@@ -1,8 +1,8 @@
 """Place matters: which members of an elastic Job leave, and where newcomers sit.
 
-BERT on T4, as measured for Pollux (OSDI'21): a step takes 0.741 s on four GPUs of one node, and 2.097 s on two nodes with two
-each. Here it has four members on two nodes, gives two of them to another Job, and gets two back. Beside it, what
-Kubernetes' own controllers do: the highest numbers leave. Their newcomers get the best seats that there are.
+BERT on T4, as measured for Pollux (OSDI'21): a step takes 0.741 s on four GPUs of one node, and 2.097 s on two nodes
+with two each. Here it has four members on two nodes, gives two of them to another Job, and gets two back. Beside it,
+what Kubernetes' own controllers do: the highest numbers leave. Their newcomers get the best seats that there are.
 
 The second part shrinks a Job ten times on 16 racks of 16 GPUs, for pods of a service. Its members came one after
 another, as other pods ended, so neighbours by number are no neighbours by place.

@@ -1,4 +1,5 @@
-"""An API server of central.standalone with faults that a test orders: what happens to one request instead of its answer."""
+"""An API server of central.standalone with faults that a test orders: what happens to one request instead of its
+answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

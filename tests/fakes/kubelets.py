@@ -1,4 +1,5 @@
-"""Hollow kubelets that take several plugins of one resource as the real ones do: of 1.37, and of the versions before."""
+"""Hollow kubelets that take several plugins of one resource as the real ones do: of 1.37, and of the versions
+before."""
 
 import threading
 from pathlib import Path

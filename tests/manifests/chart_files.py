@@ -1,4 +1,5 @@
-"""The schema of the Helm chart's values, which `make reference` writes from values.yaml and from the parsers of the programs.
+"""The schema of the Helm chart's values, which `make reference` writes from values.yaml and from the parsers of the
+programs.
 
 Design: docs/design/installation.md"""
 

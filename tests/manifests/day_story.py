@@ -1,8 +1,8 @@
 """The constructed day on which panels and alerts are checked. The numbers there follow from this story.
 
-Four nodes of 8 GPUs: n0 and n1 in one rack, n2 and n3 in another. In the morning `train` (research, 2 pods x 8 GPUs) has
-the first rack, `serve` and `pair` (prod, 4 GPUs each) have n2, n3 is free. `done` and `fails` (prod) have ended. At noon
-`urgent` (prod) takes the place of `serve`; all other things go wrong at once: noon().
+Four nodes of 8 GPUs: n0 and n1 in one rack, n2 and n3 in another. In the morning `train` (research, 2 pods x 8 GPUs)
+has the first rack, `serve` and `pair` (prod, 4 GPUs each) have n2, n3 is free. `done` and `fails` (prod) have ended. At
+noon `urgent` (prod) takes the place of `serve`; all other things go wrong at once: noon().
 """
 
 from pathlib import Path
@@ -90,8 +90,8 @@ def morning(day: Day) -> None:
 
 
 def noon(day: Day) -> None:
-    """What users and the API server do. Of 32 GPUs n0 and n1 have 16 (train), n2 has 6: urgent's 4 and the 2 that are left
-    of pair. The 8 of n3 are kept for big, which needs 16. halves is bound in part, on no GPU."""
+    """What users and the API server do. Of 32 GPUs n0 and n1 have 16 (train), n2 has 6: urgent's 4 and the 2 that are
+    left of pair. The 8 of n3 are kept for big, which needs 16. halves is bound in part, on no GPU."""
     unavailable = Fault(503, b'{"kind": "Status", "message": "overloaded"}')
     refused = Fault(403, b'{"kind": "Status", "message": "forbidden"}')
     lie = Fault(201, b'{"kind": "Status", "status": "Success"}')

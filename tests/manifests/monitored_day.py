@@ -1,5 +1,6 @@
-"""A constructed day: a real scheduler with an extension that has a bug, hollow kubelets, real agents on fake hardware, and
-a Prometheus that scrapes them all. What it is at the start and what goes wrong with it is in test_monitored_day.py."""
+"""A constructed day: a real scheduler with an extension that has a bug, hollow kubelets, real agents on fake hardware,
+and a Prometheus that scrapes them all. What it is at the start and what goes wrong with it is in
+test_monitored_day.py."""
 
 import shutil
 import time

@@ -1,5 +1,5 @@
-"""Writes the policy of the component `tenants` that asks for the verb `use`, from the list of places where objects name a
-queue (central/kube/queue_names.py). `make reference` runs it."""
+"""Writes the policy of the component `tenants` that asks for the verb `use`, from the list of places where objects name
+a queue (central/kube/queue_names.py). `make reference` runs it."""
 
 import textwrap
 

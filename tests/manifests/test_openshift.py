@@ -1,5 +1,5 @@
-"""components/openshift: the constraints admit the pods as they are shipped, and little else. OpenShift's own rules, as far
-as these pods touch them, stand here again."""
+"""components/openshift: the constraints admit the pods as they are shipped, and little else. OpenShift's own rules, as
+far as these pods touch them, stand here again."""
 
 from pathlib import Path
 

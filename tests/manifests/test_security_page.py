@@ -1,4 +1,5 @@
-"""docs/security.md has a sentence for each right that the shipped manifests grant to an account of ours, and no other."""
+"""docs/security.md has a sentence for each right that the shipped manifests grant to an account of ours, and no
+other."""
 
 import re
 from collections.abc import Iterator

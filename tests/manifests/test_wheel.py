@@ -18,7 +18,8 @@ from tests.architecture.sources import ROOT
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 SCRIPTS = {"lockstep", "lockstep-agent", "kubectl-lockstep", "kubectl_complete-lockstep"}
 CAPTURE = "tests/captures/hgx-h100-8.json"
-# Tests that run against the installed wheel, too: processes of the agent and the scheduler, package data, the wire, journals.
+# Tests that run against the installed wheel, too: processes of the agent and the scheduler, package data, the wire,
+# journals.
 BY_WHEEL = (
     "tests/protos/test_wire.py",
     "tests/central/simulator/test_simulate.py",

@@ -1,4 +1,5 @@
-"""The workflows of .github: pinned actions, least rights, commands that exist; actionlint reads them where Go is installed."""
+"""The workflows of .github: pinned actions, least rights, commands that exist; actionlint reads them where Go is
+installed."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""Where a command's output cannot go, both programs end with exit code 1, and without a traceback. So they do after Ctrl-C."""
+"""Where a command's output cannot go, both programs end with exit code 1, and without a traceback. So they do after
+Ctrl-C."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""Bytes that strangers and members may send to an HTTP port, with the coordinator's bounds, instead of a request: each connection gets one
-answer or is closed, nothing is kept beyond the bounds, and a member is served meanwhile."""
+"""Bytes that strangers and members may send to an HTTP port, with the coordinator's bounds, instead of a request: each
+connection gets one answer or is closed, nothing is kept beyond the bounds, and a member is served meanwhile."""
 
 import asyncio
 import json
@@ -121,7 +121,8 @@ class Served:
         return HttpAnswer(status, why.encode())
 
     async def told(self, *pieces: bytes) -> bytes:
-        """The answer to these bytes; empty if there is none before the connection ends. Nothing follows a last answer."""
+        """The answer to these bytes; empty if there is none before the connection ends. Nothing follows a last
+        answer."""
         async with connected(self) as (reader, writer):
             try:
                 for piece in pieces:

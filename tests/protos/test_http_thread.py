@@ -1,5 +1,5 @@
-"""The thread serves until it is stopped, and can be stopped before it was started, or twice. Servers that end close what
-they have just accepted."""
+"""The thread serves until it is stopped, and can be stopped before it was started, or twice. Servers that end close
+what they have just accepted."""
 
 import asyncio
 import gc

@@ -1,4 +1,5 @@
-"""Wrong arguments of lockstep, lockstep-agent and lockstep-launch alike: one sentence with the nearest word, exit code 2."""
+"""Wrong arguments of lockstep, lockstep-agent and lockstep-launch alike: one sentence with the nearest word, exit code
+2."""
 
 import argparse
 

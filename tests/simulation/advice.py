@@ -1,8 +1,8 @@
 """Takes the advice of a pending gang's reason, or takes away what it names: a second program beside reason_checker.py,
 which counts the numbers of the same sentences.
 
-take() returns the situation afterwards. Each clause changes only what it names, so a cause that the reason conceals is still
-there, and the gang stays pending.
+take() returns the situation afterwards. Each clause changes only what it names, so a cause that the reason conceals is
+still there, and the gang stays pending.
 """
 
 import random

@@ -1,5 +1,6 @@
-"""A seeded day of gangs with layers of subgroups on a cluster of blocks and racks: members are lost one by one, nodes are
-cordoned, vanish and move to other racks, so that gangs run in part, and in places where they could not start again."""
+"""A seeded day of gangs with layers of subgroups on a cluster of blocks and racks: members are lost one by one, nodes
+are cordoned, vanish and move to other racks, so that gangs run in part, and in places where they could not start
+again."""
 
 import random
 from collections import Counter

@@ -1,5 +1,5 @@
-"""Ten thousand days, a thousand with bugs everywhere, a thousand mixed ones, ten thousand of elastic Jobs, a hundred thousand stories, and a
-thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
+"""Ten thousand days, a thousand with bugs everywhere, a thousand mixed ones, ten thousand of elastic Jobs, a hundred
+thousand stories, and a thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
 
 Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES, LOCKSTEP_NEMESIS and the seeds to begin with,
 LOCKSTEP_FIRST_DAY, LOCKSTEP_FIRST_STORIES and LOCKSTEP_FIRST_NEMESIS. Each failure ends with the command that

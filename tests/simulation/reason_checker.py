@@ -460,7 +460,8 @@ class ReasonChecker(QueueReasons, NeverReasons, LackingNodes):
             else:
                 assert all(a <= b for a, b in zip(said, (free, total, len(usable)), strict=False))
             if exact and kept and " more" not in match["owners"]:
-                # Two may reserve the same GPUs, and one may reserve some that are unhealthy now: who has these is not said.
+                # Two may reserve the same GPUs, and one may reserve some that are unhealthy now: who has these is not
+                # said.
                 named = match["owners"].split(", ")
                 theirs = [
                     sum(self._gpus_reserved(each, node) for node in usable)

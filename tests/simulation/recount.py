@@ -1,4 +1,5 @@
-"""Plain counts of a gang's pods and of what a node has, for reason_checker.py: without the scheduler's code for them."""
+"""Plain counts of a gang's pods and of what a node has, for reason_checker.py: without the scheduler's code for
+them."""
 
 import re
 from collections import Counter

@@ -1,8 +1,8 @@
-"""In random situations a gang starts, at once or step by step, when the advice of its reason is taken: no reason conceals a
-cause that holds at the same time.
+"""In random situations a gang starts, at once or step by step, when the advice of its reason is taken: no reason
+conceals a cause that holds at the same time.
 
-A reason that says that the gang can never start, or that its queue does not let it, precedes any other. All others must be
-enough for one more pod of the gang."""
+A reason that says that the gang can never start, or that its queue does not let it, precedes any other. All others must
+be enough for one more pod of the gang."""
 
 import os
 import re

@@ -36,8 +36,8 @@ class FaultyDay(Day):
         return decisions
 
     def check_reasons(self) -> None:
-        """A cycle that a bug stopped leaves the numbers of the one before. They stay until those whose turn was still to
-        come have been tried again."""
+        """A cycle that a bug stopped leaves the numbers of the one before. They stay until those whose turn was still
+        to come have been tried again."""
         if not (self._stopped or self.cluster.state.pending.retrying):
             super().check_reasons()
 

@@ -229,7 +229,8 @@ def test_a_hold_begins_when_the_change_happens() -> None:
 
 
 def test_a_change_that_is_decided_in_the_start_and_happens_later_is_paid_for() -> None:
-    """Others leave in the first ten seconds of a gang, so that it comes onto one node: after that it needs its budget."""
+    """Others leave in the first ten seconds of a gang, so that it comes onto one node: after that it needs its
+    budget."""
     assert_sizes_kept(30183)
 
 

@@ -1,4 +1,5 @@
-"""How many calls of a Job's life change something in the API. More of them, and thousands of Jobs at once take longer."""
+"""How many calls of a Job's life change something in the API. More of them, and thousands of Jobs at once take
+longer."""
 
 from collections import Counter
 

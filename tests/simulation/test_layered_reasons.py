@@ -1,5 +1,5 @@
-"""Seeded days of gangs with layers of subgroups that run in part: each reason is true, and each number and each place of
-it that is changed is found."""
+"""Seeded days of gangs with layers of subgroups that run in part: each reason is true, and each number and each place
+of it that is changed is found."""
 
 import os
 import re

@@ -35,8 +35,8 @@ def test_whatever_breaks(seed: int, record_property: Record) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_same_seed_same_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on a machine that stands still for a second whenever somebody looks at its clock, and beside threads that draw
-    random numbers."""
+    """Also on a machine that stands still for a second whenever somebody looks at its clock, and beside threads that
+    draw random numbers."""
     first, second = Story(3), Story(3)
     first.run()
     for name in ("perf_counter", "monotonic", "time"):

@@ -47,8 +47,8 @@ class SlicedDay(CalmDay):
 
 
 class WritingDay(SlicedDay):
-    """The state is written at the end of rounds, and once in the middle of some, since that begins them again. Not while
-    an eviction is tried: it would be tried again, and both count."""
+    """The state is written at the end of rounds, and once in the middle of some, since that begins them again. Not
+    while an eviction is tried: it would be tried again, and both count."""
 
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
         decisions = schedule_once(self.cluster, facts, now, self._budget())

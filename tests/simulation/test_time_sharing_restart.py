@@ -1,5 +1,5 @@
-"""What gangs that share time have run outlives the scheduler: the leader is killed, and its successor knows it from the API
-alone. On virtual time, with the parts of the nemesis."""
+"""What gangs that share time have run outlives the scheduler: the leader is killed, and its successor knows it from the
+API alone. On virtual time, with the parts of the nemesis."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,8 +87,8 @@ def _ran_s(scheduler: Scheduler, key: GangKey, now: float) -> float:
 
 @pytest.mark.timeout(300)
 def test_the_successor_of_a_killed_leader_knows_what_gangs_have_run() -> None:
-    """Killed are the leader of a suspended gang, the one of a gang that runs, and the one of a gang that ends while nobody
-    leads."""
+    """Killed are the leader of a suspended gang, the one of a gang that runs, and the one of a gang that ends while
+    nobody leads."""
     story = TwoGangs(1)
     kernel = story.kernel
     with story.played():

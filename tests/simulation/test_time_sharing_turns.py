@@ -1,5 +1,5 @@
-"""Who is late and waits against who runs, after every event of a day: a model of its own of who is late says who must not
-wait any longer. That nobody has to go who is late is held in test_time_sharing_days.py."""
+"""Who is late and waits against who runs, after every event of a day: a model of its own of who is late says who must
+not wait any longer. That nobody has to go who is late is held in test_time_sharing_days.py."""
 
 import random
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """`lockstep doctor --bundle FILE`: what to attach to a report, as a tar archive.
 
-Objects keep listed fields alone: no variables of containers, no annotations, no Secret, no ConfigMap; pods of the installation
-alone. Texts (logs, arguments, messages) lose what looks like a credential.
+Objects keep listed fields alone: no variables of containers, no annotations, no Secret, no ConfigMap; pods of the
+installation alone. Texts (logs, arguments, messages) lose what looks like a credential.
 """
 
 import io
@@ -78,7 +78,8 @@ def redacted(text: str) -> str:
 
 
 def write(file: Path, client: Client, found: Installation, lines: list[str]) -> None:
-    """Writes the archive, which must not exist, for its owner alone. lines: what the doctor said. Raises OSError, Unreachable."""
+    """Writes the archive, which must not exist, for its owner alone. lines: what the doctor said. Raises OSError,
+    Unreachable."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as output, tarfile.open(fileobj=output, mode="w:gz") as made:
         for name, content in _contents(client, found, lines):

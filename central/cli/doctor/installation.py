@@ -1,4 +1,5 @@
-"""Objects that `lockstep doctor` reads, with the caller's own rights. Nothing is written; reviews of rights are answers."""
+"""Objects that `lockstep doctor` reads, with the caller's own rights. Nothing is written; reviews of rights are
+answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

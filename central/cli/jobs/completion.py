@@ -87,7 +87,8 @@ def _done(_code: int = 0) -> None:
 
 
 def hint(kind: str, name: str, args: Any) -> str:
-    """A question for the end of a sentence, with the nearest name; empty: none is near, or the user may not list them."""
+    """A question for the end of a sentence, with the nearest name; empty: none is near, or the user may not list
+    them."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, sorted(_names(kind, args)), 1)

@@ -1,5 +1,5 @@
-"""`lockstep job history`: what happened to a job and when, from its record in the scheduler; and the jobs that have ended,
-for `lockstep job list --state ended`."""
+"""`lockstep job history`: what happened to a job and when, from its record in the scheduler; and the jobs that have
+ended, for `lockstep job list --state ended`."""
 
 import argparse
 import sys

@@ -209,7 +209,11 @@ LOGS: tuple[Flag, ...] = (
 )
 QUEUE: tuple[Flag, ...] = (
     (f"--capability {AMOUNTS}", "upper limit of the queue's usage", {"type": amounts}),
-    (f"--deserved {AMOUNTS}", "amount that belongs to the queue; others may borrow it until it is needed", {"type": amounts}),
+    (
+        f"--deserved {AMOUNTS}",
+        "amount that belongs to the queue; others may borrow it until it is needed",
+        {"type": amounts},
+    ),
     (f"--guarantee {AMOUNTS}", "amount kept free for the queue, even while unused", {"type": amounts}),
     ("--parent NAME", "parent queue", {"complete": "queue"}),
 )  # fmt: skip

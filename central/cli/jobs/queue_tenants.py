@@ -1,5 +1,5 @@
-"""Limits of each namespace and each user in a queue, for `lockstep queue view`, what they use of them, and why the queue
-is invalid.
+"""Limits of each namespace and each user in a queue, for `lockstep queue view`, what they use of them, and why the
+queue is invalid.
 
 The limits are in the Queue object. What is used only the scheduler knows: it is asked where --server or LOCKSTEP_SERVER
 names it, and leaves out whom the user may not see."""

@@ -49,7 +49,10 @@ def _cluster_queue(queue: Json) -> Finding:
     text = f"make a Queue {name_of(queue)}: {', '.join(words) or 'no quota'}"
     text += f", parent {parent} (a Queue too)" if parent else ""
     if len(_flavours(spec)) > 1:
-        text += f"; quota of the flavours {', '.join(_flavours(spec))} is added up: Lockstep has none, use node selectors"
+        named = ", ".join(_flavours(spec))
+        text += (
+            f"; quota of the flavours {named} is added up: Lockstep has none, use node selectors"
+        )
     return Finding("change", f"ClusterQueue {name_of(queue)}", text)
 
 

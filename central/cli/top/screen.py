@@ -35,8 +35,8 @@ Cells = tuple[str, ...]
 
 @dataclass(slots=True)
 class ScreenState:
-    """row: the highlighted one. chosen: its name, because rows move between drawing and the next key; below the first row
-    the highlight follows its gang, queue or rack. text: of an open explanation, whose first line shown is `top`."""
+    """row: the highlighted one. chosen: its name, because rows move between drawing and the next key; below the first
+    row the highlight follows its gang, queue or rack. text: of an open explanation, whose first line shown is `top`."""
 
     tab: str = "racks"
     sorts: dict[str, int] = field(default_factory=dict)  # by tab

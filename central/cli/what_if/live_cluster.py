@@ -1,5 +1,5 @@
-"""The cluster as it is now, as documents for the simulator: the objects that placement depends on, with the user's rights,
-and the hardware that the agents have reported. Nothing is written to the cluster."""
+"""The cluster as it is now, as documents for the simulator: the objects that placement depends on, with the user's
+rights, and the hardware that the agents have reported. Nothing is written to the cluster."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

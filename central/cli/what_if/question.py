@@ -27,8 +27,8 @@ NO_HARDWARE = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """cordon, drain: nodes, or domains such as rack=r1. without: jobs or gangs. submit: objects to create. namespace: of
-    names without one."""
+    """cordon, drain: nodes, or domains such as rack=r1. without: jobs or gangs. submit: objects to create. namespace:
+    of names without one."""
 
     cordon: Sequence[str] = ()
     drain: Sequence[str] = ()

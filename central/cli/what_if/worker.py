@@ -2,8 +2,8 @@
 
     python -m central.cli.what_if.worker [the flags of lockstep central] < question
 
-It reads the API with the asking user's token, and nothing else: what the user may not list is not part of the answer. It
-yields the processor to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
+It reads the API with the asking user's token, and nothing else: what the user may not list is not part of the answer.
+It yields the processor to the scheduler, takes at most memory_mib of memory, and ends when standard input ends.
 
 Design: docs/design/what-if.md
 """

@@ -1,4 +1,5 @@
-"""Nodes that are being drained under an elastic Job: no pods may come to them any more, and somebody deletes a member there.
+"""Nodes that are being drained under an elastic Job: no pods may come to them any more, and somebody deletes a member
+there.
 
 `kubectl drain` cordons a node and then evicts its pods, one by one where a disruption budget asks for it; node
 autoscalers taint a node before they empty it. The members on such a node leave by one plan, before each of them is

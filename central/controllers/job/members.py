@@ -1,9 +1,9 @@
 """The members of a Job's elastic task: a set of pod numbers, which may have holes. The set is written to the status
 before pods are made or deleted for it.
 
-A member that leaves because the set was changed is neither evicted nor failed. The same holds for members on a node that
-is being drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for PodEvicted says
-otherwise.
+A member that leaves because the set was changed is neither evicted nor failed. The same holds for members on a node
+that is being drained. One that is lost leaves the set as well, as long as the least size remains, unless a policy for
+PodEvicted says otherwise.
 
 Design: docs/design/elastic-sizes.md
 """

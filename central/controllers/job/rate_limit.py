@@ -1,6 +1,6 @@
-"""Limits how often pod counts are written to Job statuses, and the files of members to their pods, over all Jobs together.
-While hundreds of Jobs change at once, the API server's capacity belongs to their pods. A change of phase is never
-delayed, and neither are the counts while few Jobs change."""
+"""Limits how often pod counts are written to Job statuses, and the files of members to their pods, over all Jobs
+together. While hundreds of Jobs change at once, the API server's capacity belongs to their pods. A change of phase is
+never delayed, and neither are the counts while few Jobs change."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,8 @@ _FIRST_PORTS = range(
 
 
 def first_port(job: str) -> int:
-    """Returns the first port of a Job's leaders, by its name and uid: leaders of several Jobs may share a node's network."""
+    """Returns the first port of a Job's leaders, by its name and uid: leaders of several Jobs may share a node's
+    network."""
     return _FIRST_PORTS[crc32(job.encode()) % len(_FIRST_PORTS)]
 
 

@@ -489,8 +489,8 @@ class Membership:
 
     @classmethod
     def restore(cls, rules: MembershipRules, data: ReadOnlyJson, now: float) -> "Membership":
-        """All timers begin again: the coordinator was away, not its members. Whether the Job is over is found again: it may
-        have been started again."""
+        """All timers begin again: the coordinator was away, not its members. Whether the Job is over is found again: it
+        may have been started again."""
         roster = Roster.restore(data, now)
         made = cls(rules, data["number"], roster=roster)
         made.live = Generation.restore(data["live"], now) if data["live"] else None

@@ -67,7 +67,8 @@ class StoredState:
         return min(at, due)
 
     def stands_still(self, now: float, generation: int, size: int, one: Standstill) -> None:
-        """A process of the live generation takes no step. Members that are the cause have failed, where the policy is so."""
+        """A process of the live generation takes no step. Members that are the cause have failed, where the policy is
+        so."""
         found, members = self.standstills, self.membership
         if not found.add(generation, size, one):
             return
@@ -92,8 +93,8 @@ class StoredState:
     # -- writing
 
     def changes(self, now: float, *, whole: bool = False) -> dict[str, Json]:
-        """The sections that changed since the last call. whole: each queue as one section, for a store that writes all that
-        it has each time."""
+        """The sections that changed since the last call. whole: each queue as one section, for a store that writes all
+        that it has each time."""
         found: dict[str, Json] = {}
         self._note(found, _META, self.run, self._meta)
         self._note(found, _MEMBERS, self.membership.version, self.membership.snapshot)

@@ -1,5 +1,5 @@
-"""The leases of one queue's tasks: by task, by owner, and by when they end. None of these looks at all of them: 512 members may hold
-131,072, so a lease is four numbers in its owner's arrays."""
+"""The leases of one queue's tasks: by task, by owner, and by when they end. None of these looks at all of them: 512
+members may hold 131,072, so a lease is four numbers in its owner's arrays."""
 
 import heapq
 import math

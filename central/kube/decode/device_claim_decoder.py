@@ -1,7 +1,7 @@
 """ResourceSlices, ResourceClaims, DeviceTaintRules and the claims of pods as facts.
 
-A device or claim with a field that Lockstep does not support becomes a fact with a sentence that names the field. A slice
-that cannot be read is skipped, and its pool counts as incomplete.
+A device or claim with a field that Lockstep does not support becomes a fact with a sentence that names the field. A
+slice that cannot be read is skipped, and its pool counts as incomplete.
 
 Design: docs/design/device-claims.md
 """

@@ -105,7 +105,8 @@ def _object(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> E
         found = replace(found, leaves=BY_INDEX)
         if text_field(spec, "podManagementPolicy") != "Parallel":
             raise FieldError(
-                "spec.podManagementPolicy: OrderedReady creates a pod when the one before is ready, so that they cannot "
+                "spec.podManagementPolicy: OrderedReady creates a pod when the one before is ready, so that they "
+                "cannot "
                 "start together; an elastic StatefulSet needs Parallel"
             )
     if "deletionTimestamp" in raw["metadata"]:

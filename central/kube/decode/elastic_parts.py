@@ -1,5 +1,5 @@
-"""The part of a JobSet, LeaderWorkerSet or RayCluster whose size varies, by its annotations lockstep.dev/elastic-min and
--max, and what these controllers let others change.
+"""The part of a JobSet, LeaderWorkerSet or RayCluster whose size varies, by its annotations lockstep.dev/elastic-min
+and -max, and what these controllers let others change.
 
 JobSet: parallelism and completions of one replicatedJob, with its feature gate ElasticJobSet. LeaderWorkerSet: groups.
 RayCluster: workers of one group; with Ray's own autoscaler, the most that it may have.
@@ -117,7 +117,8 @@ def _leaderworkerset(raw: Json, notes: Notes) -> ElasticPart:
         template, "workerTemplate"
     ):
         raise FieldError(
-            "spec.leaderWorkerTemplate.leaderTemplate: it needs other resources or nodes than workerTemplate; only groups "
+            "spec.leaderWorkerTemplate.leaderTemplate: it needs other resources or nodes than workerTemplate; only "
+            "groups "
             "of like pods vary"
         )
     unit = max(workload_roles.group_size(raw), 1)
@@ -162,7 +163,8 @@ def _raycluster(raw: Json, notes: Notes) -> ElasticPart:
     if spec.get("enableInTreeAutoscaling") is True:
         if sizes.least != low:
             raise FieldError(
-                f"annotation {ELASTIC_MIN}: {sizes.least} is not {field}.minReplicas, {low}, below which Ray's autoscaler "
+                f"annotation {ELASTIC_MIN}: {sizes.least} is not {field}.minReplicas, {low}, below which Ray's "
+                "autoscaler "
                 "does not go"
             )
         ceiling = min(high, limits.REPLICAS)

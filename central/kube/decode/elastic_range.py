@@ -61,7 +61,8 @@ def of_role(notes: Notes, roles: Sequence[str], what: str) -> tuple[str, Range]:
     if len(named) > 1:
         first, second = list(named)[:2]
         raise FieldError(
-            f"annotations {ELASTIC_MIN}, -max and -step name both {shown(first)} and {shown(second)}; the number of pods "
+            f"annotations {ELASTIC_MIN}, -max and -step name both {shown(first)} and {shown(second)}; the number of "
+            "pods "
             f"of one {what} can vary"
         )
     role = next(iter(named), "")

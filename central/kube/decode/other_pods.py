@@ -13,9 +13,9 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pending_spec(meta: Json, spec: Json, status: Json) -> Json | None:
-    """The spec of a pod whose scheduler has found no node for it and evicts none for it, without its preferences. None: it
-    is no such pod, or where it fits cannot be told from its requests, node selectors, node affinity and tolerations, as
-    rules about other pods or volumes decide as well. Never raises."""
+    """The spec of a pod whose scheduler has found no node for it and evicts none for it, without its preferences. None:
+    it is no such pod, or where it fits cannot be told from its requests, node selectors, node affinity and tolerations,
+    as rules about other pods or volumes decide as well. Never raises."""
     try:
         if not _awaits(meta, spec, status) or _has_other_rules(spec):
             return None

@@ -253,8 +253,8 @@ def _told(status: Json) -> tuple[str, str]:
 
 
 def _is_tied(raw: Json) -> bool:
-    """Returns whether the pod's replacement runs on the same node or nowhere: a DaemonSet's, a static pod, or one that selects a
-    host."""
+    """Returns whether the pod's replacement runs on the same node or nowhere: a DaemonSet's, a static pod, or one that
+    selects a host."""
     meta, selector = raw["metadata"], raw["spec"].get("nodeSelector")
     _, owner = gang_annotations.controller_of(meta)
     static = names.MIRROR in (meta.get("annotations") or {})

@@ -57,7 +57,8 @@ def _says_unready(condition: Json) -> bool:
 
 
 def _template(spec: Json) -> int:
-    """Returns a checksum of images, commands and the objects that the pod mounts or reads; equal for pods of one template.
+    """Returns a checksum of images, commands and the objects that the pod mounts or reads; equal for pods of one
+    template.
     0: no image is named."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     if not any(each.get("image") for each in containers):

@@ -1,6 +1,6 @@
-"""JSON of the API server, whatever is in it. The API server takes 10,000 levels, the parser 1,024: an object with more of
-them must not keep its kind from being listed or watched. Nor must a text that is no valid Unicode, which the API server
-replaces and what stands before it may not."""
+"""JSON of the API server, whatever is in it. The API server takes 10,000 levels, the parser 1,024: an object with more
+of them must not keep its kind from being listed or watched. Nor must a text that is no valid Unicode, which the API
+server replaces and what stands before it may not."""
 
 import re
 from typing import Any

@@ -1,5 +1,5 @@
-"""Lists of the API server, page by page, within bounded memory: a page whose answer has more than PAGE_BYTES is not read to
-its end but asked for again with half as many objects, since the API server cuts pages by their number only.
+"""Lists of the API server, page by page, within bounded memory: a page whose answer has more than PAGE_BYTES is not
+read to its end but asked for again with half as many objects, since the API server cuts pages by their number only.
 
 Design: docs/design/api-server.md
 """

@@ -1,6 +1,7 @@
 """Kubeconfigs that need no login program: one file, whose user has a token, a client certificate or nothing. They are
 read here, because importing the kubernetes package takes longer than a command like `lockstep job list` may. All
-others (exec, auth-provider, passwords, several files, proxies of the environment) are read by the kubernetes package, which knows them all.
+others (exec, auth-provider, passwords, several files, proxies of the environment) are read by the kubernetes package,
+which knows them all.
 
     with plain_kubeconfig.read(path, context) as found:     # None: leave it to the kubernetes package
         ...

@@ -1,7 +1,7 @@
 """The operating system as the program's parts see it: clocks, chance, threads, and ways to wait.
 
-Every part that waits takes a Runtime, and reads no other clock (tests/architecture), so that a test can run the whole program on virtual time, one thread
-at a time. RUNTIME is the operating system's.
+Every part that waits takes a Runtime, and reads no other clock (tests/architecture), so that a test can run the whole
+program on virtual time, one thread at a time. RUNTIME is the operating system's.
 
 Design: docs/design/simulation.md
 """

@@ -1,8 +1,8 @@
 """Writes the devices that a pod's claims get, and the pod as their user, before the pod is bound.
 
-As kube-scheduler does: the finalizer first, then allocation and reservedFor in one write, each with the resourceVersion that
-was read. A claim that another scheduler has allocated otherwise is an error, and the pod is planned anew. After a binding
-that failed, what was written for it is taken back.
+As kube-scheduler does: the finalizer first, then allocation and reservedFor in one write, each with the resourceVersion
+that was read. A claim that another scheduler has allocated otherwise is an error, and the pod is planned anew. After a
+binding that failed, what was written for it is taken back.
 
 Design: docs/design/device-claims.md
 """
@@ -27,8 +27,8 @@ class DeviceClaimWriter:
         self._client = client
 
     def allocate(self, bind: Bind) -> str:
-        """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done. Raises
-        Retry."""
+        """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done.
+        Raises Retry."""
         for planned in bind.device_claims:
             name = extended_claim.name_of(bind) if planned.served else planned.claim
             allocate = self._allocate_made if planned.served else self._allocate

@@ -224,8 +224,8 @@ class DecisionExecutor:
         self._deliver(ticket, fact, RELEASES_MOST)
 
     def _deliver(self, ticket: Ticket, fact: OutcomeFact, releases: int) -> None:
-        """Takes back what was written to the device claims of a pod that was not bound before its outcome is told, so that
-        no later binding of the pod relies on it. releases: attempts that are left."""
+        """Takes back what was written to the device claims of a pod that was not bound before its outcome is told, so
+        that no later binding of the pod relies on it. releases: attempts that are left."""
         bind = ticket.decision
         if isinstance(bind, Bind) and isinstance(fact, BindFailed) and bind.device_claims:
             try:

@@ -1,5 +1,5 @@
-"""The status of PodGroups of scheduling.k8s.io, as kube-scheduler writes it: a condition that stays True once the minimum was
-placed, whatever becomes of the pods later, and one from the group's preemption until it runs again."""
+"""The status of PodGroups of scheduling.k8s.io, as kube-scheduler writes it: a condition that stays True once the
+minimum was placed, whatever becomes of the pods later, and one from the group's preemption until it runs again."""
 
 from collections.abc import Sequence
 from dataclasses import replace

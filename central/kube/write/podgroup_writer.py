@@ -42,7 +42,8 @@ class PodGroupWriter:
         self._client = client
 
     def write(self, gang: MirroredGang) -> None:
-        """Creates the PodGroup, or brings it up to date. Raises Retry, and Refused, also where the name is another's."""
+        """Creates the PodGroup, or brings it up to date. Raises Retry, and Refused, also where the name is
+        another's."""
         wanted = _podgroup(gang)
         space = gang.namespace
         made = call(self._client, "POST", PODGROUP.path(space), wanted)

@@ -1,7 +1,7 @@
-"""Sets the size of a controller's object, as the field manager lockstep-elastic. By server-side apply: the scale subresource
-of Kubernetes' own kinds, the spec of batch Jobs and JobSets. By JSON patch: the scale subresource of LeaderWorkerSets,
-because the API server cannot apply a Scale of a custom resource (it converts the Scale to the resource's version, and
-fails); worker groups of a RayCluster, whose list has no keys to apply by.
+"""Sets the size of a controller's object, as the field manager lockstep-elastic. By server-side apply: the scale
+subresource of Kubernetes' own kinds, the spec of batch Jobs and JobSets. By JSON patch: the scale subresource of
+LeaderWorkerSets, because the API server cannot apply a Scale of a custom resource (it converts the Scale to the
+resource's version, and fails); worker groups of a RayCluster, whose list has no keys to apply by.
 
 Pods that are to leave first get the annotation that ReplicaSets go by, before the size is written; a RayCluster gets
 their names with it. What the author of a manifest wrote is replaced. What a HorizontalPodAutoscaler writes is not: the
@@ -105,8 +105,8 @@ def _parallelism(decision: SetSize) -> dict[str, int]:
 
 
 def _worker_group(decision: SetSize) -> list[dict[str, Any]]:
-    """A group that is not in its place any more, or another object of this name, fails a test, and nothing changes. Ray's
-    own autoscaler sets replicas itself; but those who leave are no longer among them."""
+    """A group that is not in its place any more, or another object of this name, fails a test, and nothing changes.
+    Ray's own autoscaler sets replicas itself; but those who leave are no longer among them."""
     group = f"{GROUPS}/{decision.place}"
     names = [name for name, _ in decision.leaving]
     changes: list[dict[str, Any]] = [
@@ -163,5 +163,6 @@ def _sentence(decision: SetSize, reply: Reply) -> str:
     if reply.status == 403 and "is forbidden" in message:
         return f"{message}; components/elastic has the right"
     if decision.kind == "JobSet" and reply.status in (403, 422):
-        return f"JobSet's webhook refuses it; it needs JobSet 0.12 or newer with the feature gate ElasticJobSet: {message}"
+        needs = "JobSet 0.12 or newer with the feature gate ElasticJobSet"
+        return f"JobSet's webhook refuses it; it needs {needs}: {message}"
     return message

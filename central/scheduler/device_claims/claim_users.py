@@ -1,7 +1,7 @@
 """The pods that name a device claim, and those of them whose queues are charged for its devices.
 
-A claim is charged once: to one of its pods with a node. While none has a node, it is charged to one pod of each gang, because
-each gang must have room for it in its queue.
+A claim is charged once: to one of its pods with a node. While none has a node, it is charged to one pod of each gang,
+because each gang must have room for it in its queue.
 
 Design: docs/design/device-claims.md
 """

@@ -53,7 +53,8 @@ class SharedDevices:
 
 @dataclass(slots=True)
 class _OnRow:
-    """Devices that drafts took on a row. pods: by needs, the devices of each pod; shared: claims that are taken here."""
+    """Devices that drafts took on a row. pods: by needs, the devices of each pod; shared: claims that are taken
+    here."""
 
     pods: dict[DeviceNeeds, list[PodDevices]] = field(default_factory=dict)
     shared: dict[str, DeviceClaimSpec] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """Fits the claims of some pods to the devices of one node: an exact, bounded search.
 
-Devices that the claims cannot tell apart are of one kind, so the search chooses numbers of kinds. The ways to satisfy one
-claim are listed once (Pattern), best first, and patterns are packed into what is free. Equal claims take patterns in
-ascending order, and a state that failed is not tried again.
+Devices that the claims cannot tell apart are of one kind, so the search chooses numbers of kinds. The ways to satisfy
+one claim are listed once (Pattern), best first, and patterns are packed into what is free. Equal claims take patterns
+in ascending order, and a state that failed is not tried again.
 
-Patterns are ordered by the alternatives of firstAvailable, then by how many devices of the same kinds they leave over, so
-that groups that match exactly are used up first.
+Patterns are ordered by the alternatives of firstAvailable, then by how many devices of the same kinds they leave over,
+so that groups that match exactly are used up first.
 
 Design: docs/design/device-claims.md
 """

@@ -1,7 +1,8 @@
-"""The devices that can be allocated: those of the newest generation of each pool, as soon as all of its slices are known.
+"""The devices that can be allocated: those of the newest generation of each pool, as soon as all of its slices are
+known.
 
-A pool is published by a driver in one or more ResourceSlices. While a driver replaces its slices, a pool has slices of two
-generations or lacks some, and none of its devices is allocated.
+A pool is published by a driver in one or more ResourceSlices. While a driver replaces its slices, a pool has slices of
+two generations or lacks some, and none of its devices is allocated.
 """
 
 from collections.abc import Iterator

@@ -72,7 +72,8 @@ def _counted(
     spec: DeviceClaimSpec,
     alternative: DeviceRequest,
 ) -> str:
-    """Returns what the node lacks for the alternative, as in "1 of 4 devices of gpu.example.com free, 1 tainted (xid=79)"."""
+    """Returns what the node lacks for the alternative, as in "1 of 4 devices of gpu.example.com free, 1 tainted
+    (xid=79)"."""
     demand, name = allocation.demand(spec), f"devices of {alternative.device_class}"
     bit = 1 << next(
         index

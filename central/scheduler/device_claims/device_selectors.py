@@ -1,8 +1,9 @@
 """CEL expressions that select devices, evaluated once per distinct device.
 
-The library is Google's own (cel-expr-python): it checks types, knows optional fields and cel.bind, and stops an expression
-after 10,000 iterations. Kubernetes' own functions for quantities, semantic versions, lists, sets and regular expressions
-are added here; those for URLs, IP addresses and formats are not, and an expression with one of them is refused.
+The library is Google's own (cel-expr-python): it checks types, knows optional fields and cel.bind, and stops an
+expression after 10,000 iterations. Kubernetes' own functions for quantities, semantic versions, lists, sets and regular
+expressions are added here; those for URLs, IP addresses and formats are not, and an expression with one of them is
+refused.
 
 Quantities and versions are maps with one entry, whose value has one form for equal values.
 

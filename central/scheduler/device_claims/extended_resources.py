@@ -1,8 +1,8 @@
 """Extended resources, such as nvidia.com/gpu, that DeviceClasses serve.
 
-A pod that requests one gets devices by a claim of its own, which the scheduler makes, where no node offers the resource by a
-device plugin. Each class also serves a resource with its own name. Of classes that serve the same resource the newest one
-does, as in kube-scheduler.
+A pod that requests one gets devices by a claim of its own, which the scheduler makes, where no node offers the resource
+by a device plugin. Each class also serves a resource with its own name. Of classes that serve the same resource the
+newest one does, as in kube-scheduler.
 
 Design: docs/design/device-claims.md
 """

@@ -1,8 +1,8 @@
-"""The device claims of pods: what they require of a node, and the devices that are planned for them until the API server
-shows the allocation.
+"""The device claims of pods: what they require of a node, and the devices that are planned for them until the API
+server shows the allocation.
 
-The result (DeviceNeeds) contains no claim names unless pods share a claim or have a node, so that pods whose claims ask for
-the same are of one pod class and are counted together.
+The result (DeviceNeeds) contains no claim names unless pods share a claim or have a node, so that pods whose claims ask
+for the same are of one pod class and are counted together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,8 @@ class DeviceClaims:
         self._placed: set[str] = (
             set()
         )  # uids of pods with a node that the API server does not show yet
-        # Claims of pods that have not ended, by uid. Where it and `served` are empty, only pods with claims are asked about.
+        # Claims of pods that have not ended, by uid. Where it and `served` are empty, only pods with claims are asked
+        # about.
         self.used: dict[str, frozenset[ClaimKey]] = {}
         self.served = allocation.extended.class_of
         self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # ... of those with nodes
@@ -111,7 +112,8 @@ class DeviceClaims:
         )
 
     def _has_made(self, seen: PodSeen) -> bool:
-        """Returns whether the pod's status names such a claim. One that is gone is made again while the pod has no node."""
+        """Returns whether the pod's status names such a claim. One that is gone is made again while the pod has no
+        node."""
         return any(
             name == EXTENDED and (bool(seen.node) or (seen.namespace, claim) in self._claims)
             for name, claim, _ in seen.device_claims
@@ -157,8 +159,8 @@ class DeviceClaims:
         return sorted(users.pods) if (users := self._users.get(key)) is not None else []
 
     def update_pod(self, seen: PodSeen | None, before: PodSeen | None) -> list[str]:
-        """seen is None if the pod is gone, before if it is new. Returns the uids of the pods whose class may change: they
-        share a claim from now on or no longer, or are charged for one."""
+        """seen is None if the pod is gone, before if it is new. Returns the uids of the pods whose class may change:
+        they share a claim from now on or no longer, or are charged for one."""
         pod = seen or before
         if pod is None:
             return []
@@ -196,8 +198,8 @@ class DeviceClaims:
     # --- charges -------------------------------------------------------------------
 
     def charges(self, seen: PodSeen, served: Sums) -> Amounts:
-        """Returns the devices that queues count for the pod, by the resource name of their DeviceClass. A claim that several
-        pods use is counted once. served: as by_claim() says"""
+        """Returns the devices that queues count for the pod, by the resource name of their DeviceClass. A claim that
+        several pods use is counted once. served: as by_claim() says"""
         sums = {**served}
         for key in dict.fromkeys(
             (seen.namespace, e.claim) for e in seen.device_claims if e.name != EXTENDED
@@ -295,8 +297,8 @@ class DeviceClaims:
         own: Iterable[tuple[DeviceClaimSpec, tuple[AllocatedDevice, ...]]],
         shared: dict[str, tuple[AllocatedDevice, ...]],
     ) -> set[str]:
-        """Plans devices for the claims of a placed pod. own: its claims' specs with their devices; shared: by claim, the
-        devices that pods share. Returns the uids of the pods whose charge changed."""
+        """Plans devices for the claims of a placed pod. own: its claims' specs with their devices; shared: by claim,
+        the devices that pods share. Returns the uids of the pods whose charge changed."""
         left: dict[DeviceClaimSpec, list[tuple[AllocatedDevice, ...]]] = {}
         for spec, devices in own:
             left.setdefault(spec, []).append(devices)
@@ -325,7 +327,8 @@ class DeviceClaims:
             self._hold(key)
 
     def unplan(self, seen: PodSeen) -> list[str]:
-        """The pod has no node any more. Returns the uids of the users of claims whose plans end or whose charge changed."""
+        """The pod has no node any more. Returns the uids of the users of claims whose plans end or whose charge
+        changed."""
         self._placed.discard(seen.uid)
         changed = self._set_on_node(seen.uid, frozenset())
         ended: list[ClaimKey] = []
@@ -359,8 +362,8 @@ _NONE = DeviceNeeds()
 
 
 def _most_by_class(spec: DeviceClaimSpec, every: int) -> Sums:
-    """Returns the most devices of each class that the claim may get, as Kubernetes' quotas count them. every: the devices
-    of a request for all that match."""
+    """Returns the most devices of each class that the claim may get, as Kubernetes' quotas count them. every: the
+    devices of a request for all that match."""
     found: Sums = {}
     for request in spec.requests:
         most: Sums = {}
@@ -385,8 +388,8 @@ def key_of(claim: str) -> ClaimKey:
 
 
 def _own_key(namespace: str, uid: str) -> ClaimKey:
-    """Returns the key of the claim for a pod's extended resources before the API server has it. No other claim has such a
-    name."""
+    """Returns the key of the claim for a pod's extended resources before the API server has it. No other claim has such
+    a name."""
     return namespace, f"<{uid}>"
 
 

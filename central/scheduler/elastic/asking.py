@@ -1,4 +1,5 @@
-"""Members for which there is no seat yet, as pending pods, so that node autoscalers see them (lockstep.dev/elastic-ask: pods).
+"""Members for which there is no seat yet, as pending pods, so that node autoscalers see them (lockstep.dev/elastic-ask:
+pods).
 
 A gang that asks has as many members as its greatest size and the capability of its queue allow. They start when a node
 comes; nothing else waits for them, and nothing is evicted for them.

@@ -472,8 +472,9 @@ class Autoscaler:
     def _worth_it(
         self, changed: Sequence[ElasticGang], sizes: Mapping[ElasticGang, int], now: float
     ) -> bool:
-        """Returns whether the members that come do more work, until the next change or the end of the job, than all changes
-        cost. The next change is expected after as long as nothing has changed until now, at least after the hold."""
+        """Returns whether the members that come do more work, until the next change or the end of the job, than all
+        changes cost. The next change is expected after as long as nothing has changed until now, at least after the
+        hold."""
         quiet_s = now - self._changed_at
         gain = loss = more = 0.0
         for gang in changed:

@@ -1,7 +1,7 @@
 """Brings a gang onto one node that is slower on the several nodes that it has. Sizes stay the same.
 
-The node is one on which it has its least size already, so that who goes on has what was trained. Members of other gangs above
-their least sizes give it the seats; they are asked first, and the gang follows when these seats are free.
+The node is one on which it has its least size already, so that who goes on has what was trained. Members of other gangs
+above their least sizes give it the seats; they are asked first, and the gang follows when these seats are free.
 
 Design: docs/design/elastic-speeds.md
 """

@@ -1,9 +1,10 @@
-"""Sizes by speed: the sum over the jobs of (speed / speed at the even share) ** -0.5 is made small. So seats go where they
-speed a job up most, and no job is left far behind: a job at a quarter of the speed of its even share counts as two.
+"""Sizes by speed: the sum over the jobs of (speed / speed at the even share) ** -0.5 is made small. So seats go where
+they speed a job up most, and no job is left far behind: a job at a quarter of the speed of its even share counts as
+two.
 
-Seats are given in the order of their worth: along the lower convex hull of each job's sizes, the steepest piece first. For
-speeds that grow by less and less this is the best there is. Otherwise it is as good as the best with fewer seats, by
-less than the longest piece, because the last piece may not fit.
+Seats are given in the order of their worth: along the lower convex hull of each job's sizes, the steepest piece first.
+For speeds that grow by less and less this is the best there is. Otherwise it is as good as the best with fewer seats,
+by less than the longest piece, because the last piece may not fit.
 
 Design: docs/design/elastic-speeds.md
 """
@@ -23,8 +24,8 @@ POWER = -0.5
 
 @dataclass(frozen=True, slots=True)
 class SpeedCurve:
-    """A job's allowed sizes, ascending, and what it would be like to have them: speed ** POWER, in its own unit. pieces: of
-    the lower convex hull, as harm for each seat and indices of two sizes; the flattest first."""
+    """A job's allowed sizes, ascending, and what it would be like to have them: speed ** POWER, in its own unit.
+    pieces: of the lower convex hull, as harm for each seat and indices of two sizes; the flattest first."""
 
     sizes: tuple[int, ...]
     harms: tuple[float, ...]
@@ -76,8 +77,8 @@ def _curve(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> SpeedCurve:
 
 
 def price(curves: Sequence[SpeedCurve], seats: int) -> float:
-    """What one more seat would do for the jobs: by how much it lowers the sum of their harms, each in units of that at its least
-    size. 0 if they use fewer. seats: how many members fit beside all the least sizes."""
+    """What one more seat would do for the jobs: by how much it lowers the sum of their harms, each in units of that at
+    its least size. 0 if they use fewer. seats: how many members fit beside all the least sizes."""
     pieces = sorted(
         (slope / one.harms[0], one.sizes[after] - one.sizes[at])
         for one in curves

@@ -1,9 +1,9 @@
 """Which members leave when a gang shrinks.
 
 Those who stay are in the fewest domains: of the widest level first, then of the next, down to nodes. Among equal
-choices they are the most unevenly spread, so that the domain that has the fewest is free at the next shrink; then the least work
-is lost, then the highest numbers leave. Exact: counts and squares add up over a tree, so the best choice for each number
-of members that stay is found domain by domain, from the nodes up.
+choices they are the most unevenly spread, so that the domain that has the fewest is free at the next shrink; then the
+least work is lost, then the highest numbers leave. Exact: counts and squares add up over a tree, so the best choice for
+each number of members that stay is found domain by domain, from the nodes up.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ class Seat(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    # Domains used by level; minus the squares of the members in each, by level; work lost; minus the numbers that leave.
+    # Domains used by level; minus the squares of the members in each, by level; work lost; minus the numbers that
+    # leave.
     cost: tuple[int, ...]
     numbers: tuple[int, ...]
 

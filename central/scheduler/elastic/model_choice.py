@@ -1,9 +1,9 @@
-"""Which GPU model an elastic gang starts on, where its speeds say how fast it is on several: the one on which it would be
-fastest for what its seats are worth to the gangs that are there.
+"""Which GPU model an elastic gang starts on, where its speeds say how fast it is on several: the one on which it would
+be fastest for what its seats are worth to the gangs that are there.
 
-A seat of a model is worth what one more would do for those gangs (goodput.price). So the gang that gains most of a fast model
-gets it, and one that is nearly as fast elsewhere leaves it free. The choice is made when the gang may start, and counts
-for PATIENCE_S: who gets no seat there by then starts on any.
+A seat of a model is worth what one more would do for those gangs (goodput.price). So the gang that gains most of a fast
+model gets it, and one that is nearly as fast elsewhere leaves it free. The choice is made when the gang may start, and
+counts for PATIENCE_S: who gets no seat there by then starts on any.
 
 Design: docs/design/elastic-speeds.md
 """
@@ -77,8 +77,8 @@ class ModelChoices:
         return gang.key in self._open
 
     def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
-        """The requests of a gang that it concerns, with its members on the nodes of the chosen model alone. Pods of its other
-        tasks go where they could. Nothing may be withheld in the snapshot."""
+        """The requests of a gang that it concerns, with its members on the nodes of the chosen model alone. Pods of its
+        other tasks go where they could. Nothing may be withheld in the snapshot."""
         elastic = self._open[gang.key]
         spec = _spec_of_members(elastic)
         if spec is None or not all(_has(want.groups, spec) for want in wants):
@@ -139,7 +139,8 @@ class ModelChoices:
         candidate: _Candidate,
         slowest: float,
     ) -> float | None:
-        """Its harm there in units of that at its least size where it is slowest, and what its seats are worth to others.
+        """Its harm there in units of that at its least size where it is slowest, and what its seats are worth to
+        others.
         None: there is no seat."""
         rows = frozenset(candidate.rows)
         pool = Pool(spec, list(self._there(context, gang, spec, rows)), rows)

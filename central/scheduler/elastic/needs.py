@@ -2,8 +2,8 @@
 
 A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
 the most pods fit for each member that leaves, from the jobs with the most surplus first. Equal single pods,
-such as those of a service, are served together. Where as many other members of the same jobs would do, those leave whose seats free whole
-domains (who_leaves.py). What is freed for a gang of several pods is proven by a trial
+such as those of a service, are served together. Where as many other members of the same jobs would do, those leave
+whose seats free whole domains (who_leaves.py). What is freed for a gang of several pods is proven by a trial
 placement and reserved for it. A gang that requires closeness is placed as preemption places it, with the surplus as
 its only victims.
 """
@@ -310,8 +310,8 @@ class _Counts:
     def _kept_together(
         self, view: PodClassCapacity, chosen: list[Member], fitting: int
     ) -> list[Member]:
-        """As many members of the same donors, but those whose seats leave the others closest to each other; if that many of the
-        pods fit without them, too."""
+        """As many members of the same donors, but those whose seats leave the others closest to each other; if that
+        many of the pods fit without them, too."""
         going = {id(pod) for pods in self.found.leaving.values() for pod in pods}
         others: list[Member] = []
         for index, count in Counter(index for index, _ in chosen).items():
@@ -421,7 +421,8 @@ class _Removal:
         chosen += members
 
     def _best(self, row: int) -> _Choice | None:
-        """Returns the members on this row that make room for the most pods each, from the gangs with the most surplus."""
+        """Returns the members on this row that make room for the most pods each, from the gangs with the most
+        surplus."""
         free, start = self._free[row], self._capacity(self._free[row])
         left: dict[int, int] = {}
         picked: list[Member] = []

@@ -1,7 +1,8 @@
 """Pending pods of other schedulers as needs (--yield-to-others): which of them surplus may leave for now, and the
 capacity that is kept for them.
 
-Their scheduler may have reasons that are not known here. So capacity that was freed and not used is freed again only much later.
+Their scheduler may have reasons that are not known here. So capacity that was freed and not used is freed again only
+much later.
 
 Design: docs/design/elastic-sizes.md
 """

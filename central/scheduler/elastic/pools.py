@@ -66,8 +66,8 @@ def pool_with(
     newcomers: Sequence[ElasticGang],
     spec: PodSpec,
 ) -> Pool:
-    """Of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that sort, which are about
-    to start."""
+    """Of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that sort, which are
+    about to start."""
     started = [
         gang
         for gang in gangs
@@ -146,8 +146,8 @@ def _leaving_for(context: PreemptionContext, coming: Sequence[Reservation]) -> I
 
 
 def some_domain_has(context: PreemptionContext, pool: Pool, required: str, count: int) -> bool:
-    """Whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs could leave
-    there. Also true of a level that is not known, and of none."""
+    """Whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs could
+    leave there. Also true of a level that is not known, and of none."""
     columns = context.state.snapshot.columns
     if required in island_masks.ON_NODE:
         of = np.arange(len(columns.nodes))

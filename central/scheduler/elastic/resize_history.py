@@ -28,7 +28,8 @@ class ResizeHistory:
         return now - self.started <= START_S
 
     def may_give_at(self, gang: ElasticGang, churn: float) -> float:
-        """When it may shrink so that another gang comes onto one node: it can pay for that, and for growing again at once."""
+        """When it may shrink so that another gang comes onto one node: it can pay for that, and for growing again at
+        once."""
         paid = self.started + (self.cost_s + 2 * gang.cost_s) / churn if churn else inf
         return max(self.last + gang.hold_s, paid)
 
@@ -43,8 +44,8 @@ class ResizeHistory:
             self.cost_s += gang.cost_s
 
     def may_arrive(self, now: float) -> bool:
-        """Whether a recorded change, for which others had to leave first, may still happen: one that counted as part of the
-        start is not paid for."""
+        """Whether a recorded change, for which others had to leave first, may still happen: one that counted as part of
+        the start is not paid for."""
         return self.starting(now) or self.last > -inf
 
     def record_arrival(self, now: float) -> None:

@@ -24,8 +24,8 @@ def fitting(
     members: Iterable[Pod],
     inside: Collection[int] | None,
 ) -> int | None:
-    """inside: rows that count; None: all. Returns None if counts do not say it: the class has rules between pods, parts of
-    GPUs or NICs, or a member is of another class."""
+    """inside: rows that count; None: all. Returns None if counts do not say it: the class has rules between pods, parts
+    of GPUs or NICs, or a member is of another class."""
     state = context.state
     view = state.snapshot.view(spec).refresh()
     if view.share or view.nics or view.interpod is not None:
@@ -67,8 +67,8 @@ def _after(
 
 
 def _healthy(state: ClusterState, masks: dict[str, int]) -> Ints:
-    """GPUs that would be free and healthy, by node as in masks, which has the members' own; where no agent has reported,
-    any number."""
+    """GPUs that would be free and healthy, by node as in masks, which has the members' own; where no agent has
+    reported, any number."""
     columns, found = state.snapshot.columns, []
     for name, own in masks.items():
         row = columns.row[name]

@@ -1,13 +1,15 @@
 """Members that have a seat and do not start: their image cannot be pulled, or a ConfigMap is missing.
 
-The others of an elastic gang train without them meanwhile. One that has not started for JOIN_WAIT_S gives its seat back.
-After three such tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it cannot
-use are others'.
+The others of an elastic gang train without them meanwhile. One that has not started for JOIN_WAIT_S gives its seat
+back.
+After three such tries without a growth that succeeded, the gang stays as large as it is for a while: seats that it
+cannot use are others'.
 
-A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays. Where
-no container is stuck, so that images or data may still be on their way, that takes SLOW times as long.
-What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once. A gang
-that has reached its time limit is evicted in the same way, and not tried again; of Jobs their controller ends the Job.
+A gang whose minimum is not ready within --start-within releases all its seats, and is tried again after growing delays.
+Where no container is stuck, so that images or data may still be on their way, that takes SLOW times as long.
+What is known of a single pod holds for all pods of its controller. A gang with another template is tried at once. A
+gang that has reached its time limit is evicted in the same way, and not tried again; of Jobs their controller ends the
+Job.
 
 Design: docs/design/elastic-sizes.md
 """
@@ -170,7 +172,8 @@ class UnreadyMembers:
         reasons = sorted({pod.seen.stuck or "not ready" for pod in unready})
         why = (
             f"{len(unready)} of {wording.counted(len(gang.counts.placed), 'pod')} did not become ready within "
-            f"{wording.format_duration(self._limit_s(gang))} ({', '.join(reasons)}; {min(unready, key=_name).seen.name})"
+            f"{wording.format_duration(self._limit_s(gang))} ({', '.join(reasons)}; "
+            f"{min(unready, key=_name).seen.name})"
         )
         delay_s = min(FIRST_DELAY_S * 2 ** min(tries - 1, 10), LAST_DELAY_S)
         templates = tuple(sorted({pod.seen.template for pod in unready}))
@@ -196,8 +199,8 @@ class UnreadyMembers:
     # --- surplus members -------------------------------------------------------------
 
     def late(self, gang: ElasticGang, now: float) -> list[Pod]:
-        """Members that have not started for too long, as many as the gang can do without: the highest numbers. Those that
-        came a little later are waited for, so that all leave in one change."""
+        """Members that have not started for too long, as many as the gang can do without: the highest numbers. Those
+        that came a little later are waited for, so that all leave in one change."""
         if not gang.unready:
             self._since.pop(gang.key, None)
             self._note_success(gang)

@@ -1,5 +1,5 @@
-"""Which members of an elastic gang leave when it shrinks: those whose seats free whole domains (leavers.py), and of equal
-seats those that lose the least work.
+"""Which members of an elastic gang leave when it shrinks: those whose seats free whole domains (leavers.py), and of
+equal seats those that lose the least work.
 
 Design: docs/design/elastic-sizes.md
 """

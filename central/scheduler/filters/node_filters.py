@@ -155,8 +155,8 @@ def refusal(spec: PodSpec, node: NodeSeen, now: float) -> str:
 
 
 def refusals(spec: PodSpec, node: NodeSeen, now: float) -> list[str]:
-    """Returns every refusal that holds now. Kubernetes marks nodes that are not ready or cordoned with taints of its own,
-    which are not named beside that. Raises NodeFilterFailed."""
+    """Returns every refusal that holds now. Kubernetes marks nodes that are not ready or cordoned with taints of its
+    own, which are not named beside that. Raises NodeFilterFailed."""
     found = [why for why, begin, end in _refusals(spec, node) if begin <= now < end]
     own = [why for why in found if not _is_of_condition(why)]
     return own or found

@@ -1,8 +1,8 @@
 """The network tree from HyperNode objects: the HyperNodes that contain each node, tier by tier. An invalid HyperNode is
 ignored, with its error; the others stay in effect.
 
-A node that comes, goes or has other labels changes what it is in alone. HyperNodes contain HyperNodes by their names, so
-nodes change nothing there.
+A node that comes, goes or has other labels changes what it is in alone. HyperNodes contain HyperNodes by their names,
+so nodes change nothing there.
 
 Design: docs/design/topology.md
 """
@@ -180,7 +180,8 @@ def _tier_of(level: str) -> int:
 
 
 def _named_tiers(hypernodes: Iterable[HyperNodeSeen]) -> tuple[dict[str, int], dict[str, str]]:
-    """The tier of each tier name, the narrowest if HyperNodes of several tiers have the name; and errors of the others."""
+    """The tier of each tier name, the narrowest if HyperNodes of several tiers have the name; and errors of the
+    others."""
     tiers: dict[str, int] = {}
     errors = {}
     for hypernode in sorted(hypernodes, key=lambda one: (one.tier, one.name)):

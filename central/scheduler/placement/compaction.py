@@ -1,5 +1,5 @@
-"""Moves a placement of unlike pods to fewer domains: class by class, each class takes the fewest domains for itself, and
-together they take more than they need.
+"""Moves a placement of unlike pods to fewer domains: class by class, each class takes the fewest domains for itself,
+and together they take more than they need.
 
 At each level, the widest first, sets of domains are tried that are smaller than the set in use: those whose free
 amounts and capacities per class suffice in sum, the fewest domains first, then the tightest: first among those in the
@@ -25,7 +25,8 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 WEIGHED = 3_000  # sets of domains of one size
 STEPS = 100  # of the packing search in one set
 FEWER_STEPS = 10  # after the first sets
-# By set that is tried: each costs a tentative placement. Those of a level wider than the preferred one are compacted, too.
+# By set that is tried: each costs a tentative placement. Those of a level wider than the preferred one are compacted,
+# too.
 SET_STEPS = (*[STEPS] * 8, *[FEWER_STEPS] * 56)
 WIDER_STEPS = (STEPS,) * 8
 DOMAINS = 24  # of a level, those with the most capacity
@@ -145,8 +146,8 @@ def _fitting(
     *,
     steps: Sequence[int],
 ) -> Iterator[Ints]:
-    """The rows of each smaller set of domains that holds all pods, which the draft has until the next one is asked for. at,
-    limits: as of _reduce() and _smaller_sets(). steps: of the packing search in each set that is tried."""
+    """The rows of each smaller set of domains that holds all pods, which the draft has until the next one is asked for.
+    at, limits: as of _reduce() and _smaller_sets(). steps: of the packing search in each set that is tried."""
     rows, domain = at
     for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain, limits)):
         inside = rows[np.isin(domain[rows], chosen)]

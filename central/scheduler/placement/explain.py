@@ -1,5 +1,5 @@
-"""The reason for which a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the gang
-fits there, what is short or reserved for others, which nodes are refused, and whether it can ever start.
+"""The reason for which a gang does not fit now, in one sentence: what it needs, the best candidate and how much of the
+gang fits there, what is short or reserved for others, which nodes are refused, and whether it can ever start.
 
 docs/reference/pending-reasons.md lists every clause. Pure, and off the hot path: it runs once per refused gang.
 """
@@ -123,8 +123,8 @@ def in_one(required: str) -> str:
 def best_node(
     snapshot: Snapshot, capacity: Ints, lasting: Ints | None = None
 ) -> tuple[int, str, Ints]:
-    """The largest capacity that a node has, of those that take the most when empty, the clause that names the node, and its
-    row."""
+    """The largest capacity that a node has, of those that take the most when empty, the clause that names the node, and
+    its row."""
     if lasting is not None and len(lasting):
         capacity = np.where(lasting == lasting.max(), capacity, 0)
     if not len(capacity) or not capacity.any():
@@ -236,8 +236,8 @@ def _best_candidate(
 def best_domain(
     snapshot: Snapshot, capacity: Ints, required: str, lasting: Ints | None = None
 ) -> tuple[int, str, Ints]:
-    """The largest capacity that a domain of the level has, of those that take the most when empty, the clause that names the
-    domain, and its rows. capacity, lasting: by domain of the level."""
+    """The largest capacity that a domain of the level has, of those that take the most when empty, the clause that
+    names the domain, and its rows. capacity, lasting: by domain of the level."""
     domains = snapshot.columns.domains
     level = domains.levels.index(required)
     with_nodes = domains.occupied(level)
@@ -301,9 +301,9 @@ def _short_of(
 
 
 def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints) -> list[str]:
-    """Counts the nodes by the resources that stop one more pod there, most nodes first: where GPUs, NICs and rules allow one
-    more, and where these stop it as well. Gives what lacks on the node that lacks least, and what is asked. most: pods that
-    NICs allow, by row."""
+    """Counts the nodes by the resources that stop one more pod there, most nodes first: where GPUs, NICs and rules
+    allow one more, and where these stop it as well. Gives what lacks on the node that lacks least, and what is asked.
+    most: pods that NICs allow, by row."""
     columns, free = snapshot.columns, dict[str, tuple[Ints, int]]()
     if view.share:
         shares = gpu_shares.capacity(columns.gpus, rows, view.share, view.least)
@@ -341,8 +341,8 @@ def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints)
 
 
 def _lack(lacks: Sequence[tuple[str, Ints, int]]) -> str:
-    """Returns a clause such as "lack at least 3 of 4 cpu". lacks: by resource, its name, what lacks by node, and what a pod
-    requests."""
+    """Returns a clause such as "lack at least 3 of 4 cpu". lacks: by resource, its name, what lacks by node, and what a
+    pod requests."""
     said = [
         f"{'at least ' if (by_node > by_node.min()).any() else ''}{wording.amount(name, int(by_node.min()))}"
         f" of {wording.quantity(name, asked)}"
@@ -361,8 +361,8 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
 
 
 def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
-    """Returns how many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved for
-    other gangs."""
+    """Returns how many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved
+    for other gangs."""
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
     free = snapshot.gpus_with_reserved()
@@ -413,8 +413,8 @@ def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
 def _not_considered(
     snapshot: Snapshot, view: PodClassCapacity, required: str, among: Ints | None
 ) -> list[str]:
-    """Returns how many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that are
-    too small for a pod even if empty are left out. Then how many are not known well enough for the level."""
+    """Returns how many nodes the filters or the rules between pods refuse, by all that stops a pod there. Nodes that
+    are too small for a pod even if empty are left out. Then how many are not known well enough for the level."""
     whys = _refusals(snapshot, view, required if among is None else "")
     empty = never_fits.when_empty(view)
     inside = set(whys) if among is None else set(among.tolist())

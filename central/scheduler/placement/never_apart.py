@@ -1,4 +1,5 @@
-"""Whether pods that rules keep from each other can never start, because there are fewer nodes, racks or zones than pods.
+"""Whether pods that rules keep from each other can never start, because there are fewer nodes, racks or zones than
+pods.
 
 As in never_fits.py, what this says is certain until somebody changes the nodes or the pods: nodes count as ready,
 uncordoned and empty, and only those that the pods may use.

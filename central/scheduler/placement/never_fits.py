@@ -83,8 +83,8 @@ def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]
 
 
 def is_offered(snapshot: Snapshot, resource: str) -> bool:
-    """Returns whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a column
-    each."""
+    """Returns whether a node has the resource, or GPUs that its kubelet does not offer yet. There are too many for a
+    column each."""
     columns = snapshot.columns
     if (column := columns.column.get(resource)) is not None:
         has_some = bool(columns.allocatable[:, column].any())
@@ -183,7 +183,8 @@ def _largest_part(snapshot: Snapshot, row: int, level: str) -> int:
 def _no_part_for_one(
     snapshot: Snapshot, view: PodClassCapacity, level: str, rows: Ints, refusals: Counter[str]
 ) -> str:
-    """Returns why no part of a node can ever run one of the pods. Islands change by themselves, when a fabric comes up."""
+    """Returns why no part of a node can ever run one of the pods. Islands change by themselves, when a fabric comes
+    up."""
     if level not in island_masks.OPT_IN:
         return ""
     rows = with_gpus(snapshot, rows)

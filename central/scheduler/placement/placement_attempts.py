@@ -1,6 +1,6 @@
 """What is tried for a gang: first all of its pending pods, then only its minimum, in any composition. Once the
-minimum runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
-pods and assignments can be matched.
+minimum runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups,
+so that pods and assignments can be matched.
 
 Design: docs/design/placement.md
 """

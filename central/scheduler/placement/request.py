@@ -75,8 +75,8 @@ class PlacementRequest:
     that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
-    unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with another
-    spec, which may be on fewer nodes here: the group's, and that of the pods.
+    unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with
+    another spec, which may be on fewer nodes here: the group's, and that of the pods.
     """
 
     groups: PodCounts

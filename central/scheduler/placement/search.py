@@ -33,7 +33,10 @@ ORDER_UNITS = 2  # to look at one class at one level
 ORDERED_PER_UNIT = 1024  # ... and this many nodes
 ROLE_DOMAINS_TRIED = 8  # domains of a level, for gangs with role preferences
 
-NO_PART = f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; require node or a wider level"
+NO_PART = (
+    f"{wording.NEVER}: MIG slices cannot be kept to one island, NUMA node or PCIe switch; "
+    "require node or a wider level"
+)
 
 
 def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
@@ -99,7 +102,8 @@ def _fit_counted(
 def _candidates(
     snapshot: Snapshot, views: Sequence[PodClassCapacity], choice: DomainChoice, level: str
 ) -> Iterator[Ints]:
-    """Returns the domains of the level, best first. Counts the work to read and to order them. Raises WorkLimitReached."""
+    """Returns the domains of the level, best first. Counts the work to read and to order them. Raises
+    WorkLimitReached."""
     meter, nodes = snapshot.meter, len(snapshot.columns.names)
     for view in views:
         if len(views) > 1:

@@ -1,8 +1,8 @@
 """The victims of a gang among queues: by its priority in its own queue, by entitlement from others, with quota and
 capacity freed together.
 
-Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py), and
-all that are equally far. A queue whose victims are not enough is joined by the next ones.
+Which queue gives is decided before harm: of those above their shares the one that is furthest above (queue_claims.py),
+and all that are equally far. A queue whose victims are not enough is joined by the next ones.
 
 Design: docs/design/reclaim.md
 """
@@ -80,8 +80,8 @@ class ClaimSearch:
         return bool(self._suspended)
 
     def instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
-        """found: a plan that frees quota in another way. The same, unless it takes less urgent work of the claimant's queue,
-        and what that queue deserves can be taken from others in this way."""
+        """found: a plan that frees quota in another way. The same, unless it takes less urgent work of the claimant's
+        queue, and what that queue deserves can be taken from others in this way."""
         return found if self._request.growth else _refined(found, self._instead_of_own)
 
     def plan(self) -> PreemptionPlan | None:
@@ -136,8 +136,8 @@ class ClaimSearch:
         return _refined(found, self._instead_of_more_urgent)
 
     def _instead_of_own(self, found: PreemptionPlan) -> PreemptionPlan:
-        """Takes what the queue deserves from others before less urgent work of its own, which would take it from them on its
-        return."""
+        """Takes what the queue deserves from others before less urgent work of its own, which would take it from them
+        on its return."""
         own = [pod for pod in found.victims if self._is_own(pod)]
         if not own or not all(pod.seen.preempts for pod in own):
             return found
@@ -176,7 +176,8 @@ class ClaimSearch:
     def _less_urgent_of(
         self, queue: Queue, highest: float, found: PreemptionPlan
     ) -> PreemptionPlan | None:
-        """A plan in which only gangs below that priority go of the queue, and of others only those of the plan found."""
+        """A plan in which only gangs below that priority go of the queue, and of others only those of the plan
+        found."""
 
         others: dict[str, set[GangKey]] = {}
         for loss in self._losses(found.victims):

@@ -1,8 +1,8 @@
-"""Who may be evicted for whom: a row for each rule, which preemption, reclaim, time sharing, defragmentation and elastic
-sizes share.
+"""Who may be evicted for whom: a row for each rule, which preemption, reclaim, time sharing, defragmentation and
+elastic sizes share.
 
-A rule says which gangs may be evicted at all. Which of them are, with how many members, is decided by the search, within
-the limit of the rule; what protects single pods is in evictable.py.
+A rule says which gangs may be evicted at all. Which of them are, with how many members, is decided by the search,
+within the limit of the rule; what protects single pods is in evictable.py.
 
 Design: docs/design/evictions.md
 """
@@ -26,8 +26,8 @@ SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """What rules read beside the victim. claim: what its queue is entitled to; None: there are no queues, or the caller does
-    not reclaim."""
+    """What rules read beside the victim. claim: what its queue is entitled to; None: there are no queues, or the caller
+    does not reclaim."""
 
     context: PreemptionContext
     gang: Gang
@@ -112,8 +112,8 @@ def _lacks_a_member(by: Claimant) -> bool:
 
 
 def _shrinks(by: Claimant, victim: Gang) -> bool:
-    """Inside a queue, elastic surplus leaves for the minimum of any gang of its own priority or above; for gangs of other
-    queues as by the other rules."""
+    """Inside a queue, elastic surplus leaves for the minimum of any gang of its own priority or above; for gangs of
+    other queues as by the other rules."""
     context, claimant = by.context, by.gang
     if context.stays.keeps(victim, claimant, context.state.now):
         return False

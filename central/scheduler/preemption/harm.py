@@ -1,8 +1,10 @@
 """The harm of evictions, as a tuple that is compared from left to right:
 
-1. the highest rank of those that go: gangs with a pod whose replacement runs on the same node or nowhere (a DaemonSet's), then
+1. the highest rank of those that go: gangs with a pod whose replacement runs on the same node or nowhere (a
+DaemonSet's), then
    priority
-2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the least
+2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the
+least
    urgent of those above its minimum go
 3. work lost: GPU-seconds since the start or the last checkpoint
 4. pods
@@ -34,8 +36,8 @@ MEMORY_PER_GPU = 128 << 30  # and 128 to 256 GiB
 TIED = 2**33  # above the difference of any two priorities
 _GPU = 1_000_000  # a GPU in the unit of work and capacity
 _CURRENCY = GpuCurrency()
-# What a pod may count at most, so that sums of 64 bits hold 512 such pods: 268 GPUs, and the work of a year. A node sends
-# when its pods started, and a user what they request.
+# What a pod may count at most, so that sums of 64 bits hold 512 such pods: 268 GPUs, and the work of a year. A node
+# sends when its pods started, and a user what they request.
 SIZE_MOST, LOST_MOST_S = 2**28, 2**25
 # Bits of a count at one priority. Sums stay below: 2**32 gangs or pods, and a million GPUs for ten years.
 _COUNT_BITS, _WORK_BITS = 32, 72
@@ -79,7 +81,8 @@ class HarmScale:
         self._now = now
 
     def of(self, rank: int, pods: Sequence[Pod], *, breaks: bool, urgency: int = 0) -> Harm:
-        """The harm of evicting these pods of a gang. breaks: it falls below its minimum. urgency: of members above it."""
+        """The harm of evicting these pods of a gang. breaks: it falls below its minimum. urgency: of members above
+        it."""
         now = self._now
         work = held = run_time = age = 0
         for pod in pods:

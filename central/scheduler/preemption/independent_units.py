@@ -1,5 +1,5 @@
-"""The best victims where sorting finds them, without any search: each unit frees capacity for exactly one pod, whichever
-others go. So it is with pods of one kind on full nodes.
+"""The best victims where sorting finds them, without any search: each unit frees capacity for exactly one pod,
+whichever others go. So it is with pods of one kind on full nodes.
 
 Design: docs/design/evictions.md
 """
@@ -20,8 +20,8 @@ class SingleRowGangs(NamedTuple):
 
 
 def best_gangs(free: Ints, request: Ints, missing: int, gangs: SingleRowGangs) -> Ints | None:
-    """The indices of the best units, least harm first. None: the units depend on each other, or they are not enough. free: by
-    row and resource.
+    """The indices of the best units, least harm first. None: the units depend on each other, or they are not enough.
+    free: by row and resource.
 
     One resource limits each row, with all units gone as well as now, and now none of it is left over. What pods fit is
     a sum rounded down, so a set suffices for at least as many as its units do one by one. If all units together

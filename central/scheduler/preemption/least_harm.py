@@ -1,8 +1,8 @@
 """Which running gangs to evict so that enough pods fit in a domain, with the least harm.
 
 Harm is compared as harm.py says. Members above a gang's minimum are units of their own; the rest of a
-gang is evicted whole or not at all. No disruption budget is overspent. Quota that queues lack is one more row, QUOTA, so
-that it is freed together with capacity. This module makes a good choice,
+gang is evicted whole or not at all. No disruption budget is overspent. Quota that queues lack is one more row, QUOTA,
+so that it is freed together with capacity. This module makes a good choice,
 from which no unit can be left out. exact_search.py finds the best one where the domain is small enough.
 
 Design: docs/design/evictions.md

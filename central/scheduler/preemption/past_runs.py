@@ -1,11 +1,11 @@
-"""Runs of a gang while its history was not kept, from facts that outlive the scheduler (the condition of its PodGroup, the
-times of its pods), and starts of gangs that failed. Pure.
+"""Runs of a gang while its history was not kept, from facts that outlive the scheduler (the condition of its PodGroup,
+the times of its pods), and starts of gangs that failed. Pure.
 
     ran   what the condition says until its time, and after that every second that one of its members ran
 
-The condition is written when a run begins and when one ends. A leader that goes in between leaves nothing uncounted, since
-pods say when they started and ended, and nothing is counted twice, since what they say of the time before the condition's
-is not read.
+The condition is written when a run begins and when one ends. A leader that goes in between leaves nothing uncounted,
+since pods say when they started and ended, and nothing is counted twice, since what they say of the time before the
+condition's is not read.
 
 Design: docs/design/time-sharing.md
 """
@@ -24,8 +24,9 @@ from protos import names
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """A gang whose minimum did not become ready, or that has reached its time limit. tries: in a row; 0: it is not tried
-    again. until: it is not tried again before. templates: of the pods that did not start. of: uid of the gang's object"""
+    """A gang whose minimum did not become ready, or that has reached its time limit. tries: in a row; 0: it is not
+    tried again. until: it is not tried again before. templates: of the pods that did not start. of: uid of the gang's
+    object"""
 
     tries: int
     until: float

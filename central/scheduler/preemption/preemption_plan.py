@@ -56,8 +56,8 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
 def _from_those_that_count(
     context: PreemptionContext, request: PreemptionRequest
 ) -> PreemptionPlan | None:
-    """Victims for the capacity alone, of those that count for the quota, where they free it too: no others are read if none
-    may go, or there are many."""
+    """Victims for the capacity alone, of those that count for the quota, where they free it too: no others are read if
+    none may go, or there are many."""
 
     def counts(_: Gang, victim: Gang) -> bool:
         queue = context.queues.by_name.get(victim.queue)

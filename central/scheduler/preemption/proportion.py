@@ -1,5 +1,5 @@
-"""Harm in proportion: a gang that needs little waits a while before its queue reclaims much for it, because a smaller gang may
-end, or a smaller victim start, in the meantime.
+"""Harm in proportion: a gang that needs little waits a while before its queue reclaims much for it, because a smaller
+gang may end, or a smaller victim start, in the meantime.
 
 Design: docs/design/reclaim.md
 """
@@ -14,8 +14,8 @@ from central.scheduler.state.gangs import Gang
 def wait_until(
     context: PreemptionContext, gang: Gang, request: PlacementRequest, plan: PreemptionPlan
 ) -> tuple[float, str]:
-    """Returns when the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims hold
-    capacity in the unit of harm.gpus(): GPUs, or cores and memory for pods without any."""
+    """Returns when the gang may evict the victims of other queues, and why it waits until then, as a clause. Victims
+    hold capacity in the unit of harm.gpus(): GPUs, or cores and memory for pods without any."""
     if not context.large_claim:
         return 0.0, ""
     need = sum(count * harm.gpus(spec) for spec, count in request.groups)

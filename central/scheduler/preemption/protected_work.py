@@ -1,8 +1,8 @@
 """Rules that protect running pods from eviction for a pending gang, and how many pods each protects. For its reason.
 
-A pod counts if it holds what the gang asks for, on a node that the gang may use: where each pod of the gang asks for GPUs,
-shares or MIG slices, a pod that has some, else any pod. The table of victims has these pods as arrays, so only the rules of
-less urgent gangs are looked up one by one.
+A pod counts if it holds what the gang asks for, on a node that the gang may use: where each pod of the gang asks for
+GPUs, shares or MIG slices, a pod that has some, else any pod. The table of victims has these pods as arrays, so only
+the rules of less urgent gangs are looked up one by one.
 
 Design: docs/design/evictions.md
 """

@@ -130,8 +130,8 @@ class ShortStays:
         )
 
     def restore(self, at: float, debts: Iterable[TenantDebt], now: float) -> list[float]:
-        """Debts that a leader before has written down at that time, by its clock. Returns when those who owe too much may
-        take surplus again."""
+        """Debts that a leader before has written down at that time, by its clock. Returns when those who owe too much
+        may take surplus again."""
         ends = []
         for each in debts:
             paid_at = min(at + each.owed_s, now + _most_owed_s(each.price_s))

@@ -9,11 +9,11 @@ that much slower. Its fair finish leaves a part of that delay for the wait for o
 
 At its latest start a gang becomes late. Late gangs go first, by their latest starts, and they alone suspend others, of
 those that are not late. These go last, the longest first: they are what would run alone at the end. While a gang runs
-it does not become late, and while it waits its latest start does not come nearer; contention counts at its highest. So two
-gangs never suspend each other for the same state.
+it does not become late, and while it waits its latest start does not come nearer; contention counts at its highest. So
+two gangs never suspend each other for the same state.
 
-A quantum is at least so long that suspensions cost a gang CHURN of its run time. A gang that would need more than LONGEST
-quanta of its queue for that shares no time: it would take turns and give none.
+A quantum is at least so long that suspensions cost a gang CHURN of its run time. A gang that would need more than
+LONGEST quanta of its queue for that shares no time: it would take turns and give none.
 
 Design: docs/design/time-sharing.md
 """

@@ -12,8 +12,8 @@ from central.model.arrays import Floats, Ints
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.harm import LOST_MOST_S
 
-# Columns of costs, compared from the left: priority, gangs broken and urgency, work lost, pods, capacity that they hold, run time,
-# age, and the negative rank of the member. The last but one are as in harm.Harm.
+# Columns of costs, compared from the left: priority, gangs broken and urgency, work lost, pods, capacity that they
+# hold, run time, age, and the negative rank of the member. The last but one are as in harm.Harm.
 PARTS = 8
 UNKNOWN = -1.0  # no time
 
@@ -86,8 +86,8 @@ class PodEntries:
 class GangSlots:
     """Growing arrays with one slot for each gang."""
 
-    # surplus: members above its minimum, of those that are not leaving. has_rules: 1 if it, its pods or its tasks say who
-    # of it may leave. group: of gangs that are equal to the rules of who may evict whom. first, end: its entries.
+    # surplus: members above its minimum, of those that are not leaving. has_rules: 1 if it, its pods or its tasks say
+    # who of it may leave. group: of gangs that are equal to the rules of who may evict whom. first, end: its entries.
     rank, surplus, has_rules, group, first, end = map(_Ints, range(6))
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""The units of one eviction search: whole gangs and single members above a minimum, with what each frees of a quota and uses
-of allowances.
+"""The units of one eviction search: whole gangs and single members above a minimum, with what each frees of a quota and
+uses of allowances.
 
 Design: docs/design/evictions.md
 """
@@ -40,7 +40,8 @@ class VictimUnits:
         self.allowed: Mapping[Allowance, int] = {**left, **gangs.surplus_by_task}
 
     def of(self, near: Sequence[int]) -> list[EvictionUnit]:
-        """Units of these candidates, and those elsewhere that quota may need. What they free of capacity is left out."""
+        """Units of these candidates, and those elsewhere that quota may need. What they free of capacity is left
+        out."""
         units = self._among(near)
         if not self.lacking:
             return units

@@ -67,7 +67,8 @@ class _Area:
 
 
 class VictimSearch:
-    """The candidates are the pods on usable rows that may be evicted for the request; where quota is lacking, on all rows."""
+    """The candidates are the pods on usable rows that may be evicted for the request; where quota is lacking, on all
+    rows."""
 
     def __init__(
         self,

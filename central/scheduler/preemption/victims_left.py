@@ -1,4 +1,5 @@
-"""The victims from which a claim still chooses: those of queues that gave too much are left out, one choice after another.
+"""The victims from which a claim still chooses: those of queues that gave too much are left out, one choice after
+another.
 
 Design: docs/design/reclaim.md
 """

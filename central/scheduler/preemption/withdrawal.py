@@ -1,8 +1,8 @@
 """Bindings that are decided and not sent yet, and whose place another gang claims: they are withdrawn.
 
 So no gang is placed and evicted by one state. A gang whose victims have gone starts, and until then others could not
-claim what it takes: its place was reserved, its queue did not use it yet, and its quota was kept. A gang that may claim it
-from now on does so before the binding is sent, and not a moment later.
+claim what it takes: its place was reserved, its queue did not use it yet, and its quota was kept. A gang that may claim
+it from now on does so before the binding is sent, and not a moment later.
 
 Design: docs/design/reclaim.md
 """

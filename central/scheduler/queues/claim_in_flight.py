@@ -1,8 +1,8 @@
 """Claims that were decided: their victims terminate, and their gangs have not started yet.
 
-What a queue uses is counted without what terminating pods still use and with what the gangs will take. So the next claim
-of the queue, or another gang of it, counts on nothing that is spoken for, and nobody is evicted for what becomes free in
-any case: of victims of claims, also of claims that were replaced by larger ones, and of pods that users delete.
+What a queue uses is counted without what terminating pods still use and with what the gangs will take. So the next
+claim of the queue, or another gang of it, counts on nothing that is spoken for, and nobody is evicted for what becomes
+free in any case: of victims of claims, also of claims that were replaced by larger ones, and of pods that users delete.
 
 Design: docs/design/reclaim.md
 """
@@ -51,8 +51,9 @@ class ClaimInFlight:
 
 
 class ClaimsInFlight:
-    """All claims by the claiming gang, and all pods that terminate, with what these use and what claims will take. Where
-    thousands claim in one cycle, each comes after all claims before it, and only the new ones are added to the sums.
+    """All claims by the claiming gang, and all pods that terminate, with what these use and what claims will take.
+    Where thousands claim in one cycle, each comes after all claims before it, and only the new ones are added to the
+    sums.
 
     Gangs are counted beside amounts (GANGS): those of which no pod stays, and those that have not started."""
 
@@ -130,8 +131,8 @@ class ClaimsInFlight:
         return _without(self._needs, self._parts[gang.key])
 
     def binding(self, gang: Gang, by_name: Mapping[str, Queue]) -> Sequence[ClaimInFlight] | None:
-        """The claims whose place the gang must leave: those of other gangs, but for less urgent ones of its queue. None:
-        all claims of others."""
+        """The claims whose place the gang must leave: those of other gangs, but for less urgent ones of its queue.
+        None: all claims of others."""
         self._count(by_name)
         lowest = self._least_urgent.get(gang.queue)
         if lowest is None or lowest >= gang.priority:

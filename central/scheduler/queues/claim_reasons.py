@@ -108,8 +108,8 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
 
 
 def _decisive(claim: Claim, above: Sequence[Shortfall]) -> Shortfall:
-    """The widest queue that is above its share. Where its other queues use as much as it lacks, a claim inside it would do,
-    and a nearer one decides."""
+    """The widest queue that is above its share. Where its other queues use as much as it lacks, a claim inside it would
+    do, and a nearer one decides."""
     path = claim.queue.path
     for short in reversed(above[1:]):
         beside = [child for child in short.queue.children if child not in path]

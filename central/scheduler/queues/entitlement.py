@@ -51,7 +51,8 @@ def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
 
 
 def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
-    """Returns whether other queues with pending gangs would reclaim their deserved amounts as soon as the gang started."""
+    """Returns whether other queues with pending gangs would reclaim their deserved amounts as soon as the gang
+    started."""
     if gang.account is None:
         return False
     for queue in queues.by_name[gang.account.queue].path[:-1]:

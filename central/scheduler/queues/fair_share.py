@@ -81,10 +81,10 @@ def divide(total: Amount, queues: Sequence[QueueDemand]) -> list[Amount]:
 def in_whole_devices(
     shares: Sequence[Amount], queues: Sequence[QueueDemand], unit: int
 ) -> list[int]:
-    """Rounds the shares of divide() to whole devices of that many units, by largest remainder. Among equal remainders the
-    queue of higher priority comes first, then the one that uses more, then the first in order. A queue whose demand is met
-    keeps that share, and no queue gets less than its guarantee and deserved amount gave. The sum, a whole number, stays the
-    same.
+    """Rounds the shares of divide() to whole devices of that many units, by largest remainder. Among equal remainders
+    the queue of higher priority comes first, then the one that uses more, then the first in order. A queue whose demand
+    is met keeps that share, and no queue gets less than its guarantee and deserved amount gave. The sum, a whole
+    number, stays the same.
 
     Example: 8 devices by weights 2 and 1 are 5.33 and 2.67, so 5 and 3.
     """

@@ -1,9 +1,10 @@
-"""GPUs, GPU shares, MIG slices and devices of claims in one currency, for all that a queue is limited to or entitled to.
+"""GPUs, GPU shares, MIG slices and devices of claims in one currency, for all that a queue is limited to or entitled
+to.
 
-A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its fraction of
-a GPU, a device of NVIDIA's DeviceClasses 1. They are counted in whole units, GPU_UNITS to a GPU, so that sums are exact.
-GPU_UNITS is divisible by 100, 7 and 8; another fraction is rounded to the next unit. A key of shares or slices in a Queue
-is about these alone.
+A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its fraction
+of a GPU, a device of NVIDIA's DeviceClasses 1. They are counted in whole units, GPU_UNITS to a GPU, so that sums are
+exact. GPU_UNITS is divisible by 100, 7 and 8; another fraction is rounded to the next unit. A key of shares or slices
+in a Queue is about these alone.
 
 A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has).
 `--mig-fraction` sets other parts, also for other resources.

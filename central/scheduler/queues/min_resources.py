@@ -64,8 +64,8 @@ def declared(gang: Gang) -> Sums:
 
 
 def outstanding(gang: Gang) -> Sums:
-    """What of minResources the pods of a running gang have not taken yet. Where some have completed and were deleted, all
-    that will come is there."""
+    """What of minResources the pods of a running gang have not taken yet. Where some have completed and were deleted,
+    all that will come is there."""
     least = declared(gang)
     if (
         not least

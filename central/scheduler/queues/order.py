@@ -39,7 +39,8 @@ NEEDS_KEPT = 8
 Turn = tuple[Level, int, float, str]
 
 
-# Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition holds.
+# Of the next gangs, as rows in their order: how many of the first ones need not be tried, as far as the condition
+# holds.
 Skip = Callable[[Ints, Callable[[Gang], bool]], int]
 
 
@@ -180,9 +181,9 @@ class _QueuedGangs:
 
 
 class GangOrder:
-    """The gangs of the first lines, one line after the other, then those of leaf queues. Every inner queue has a heap of its
-    children with pending gangs below them. Plain data: a round keeps it between two slices, where the state may be
-    written."""
+    """The gangs of the first lines, one line after the other, then those of leaf queues. Every inner queue has a heap
+    of its children with pending gangs below them. Plain data: a round keeps it between two slices, where the state may
+    be written."""
 
     def __init__(
         self,

@@ -12,8 +12,8 @@ share before that. Gangs that leave it at its share or above go first (keeps_sha
 fair share rule weighs harm against gain: no queue ends up with less of its share than the claimant's queue has before.
 A member above a minimum takes by fair share only others above their minima.
 
-A gang that started from a reservation gives nothing by the fair share rule (its queue could not start it otherwise) until
-its queue has received a day of the whole cluster more than the claimant's.
+A gang that started from a reservation gives nothing by the fair share rule (its queue could not start it otherwise)
+until its queue has received a day of the whole cluster more than the claimant's.
 
 All usage is net: without what victims free, with what claims in flight will take. So claims of one queue need not
 wait for each other, and what a gang takes inside its department leaves the department's share as it is, for what it
@@ -76,8 +76,8 @@ class Claim:
         of_surplus: bool = False,
     ) -> None:
         """need: the requests of the pods that are to start. own_less_urgent: what gangs of the claimant's queue use
-        that it may evict by priority. growth: above the gang's minimum. of_surplus: of elastic gangs, which is shared by
-        weight whatever the resource."""
+        that it may evict by priority. growth: above the gang's minimum. of_surplus: of elastic gangs, which is shared
+        by weight whatever the resource."""
         assert claimant.account is not None
         self._queues = queues
         self.queue = queues.by_name[claimant.account.queue]
@@ -155,8 +155,8 @@ class Claim:
         return self._short(FAIR_SHARE, self.queue.path[:-1])
 
     def exceeds_own(self) -> bool:
-        """Whether the claimant's queue, or one above it, would use more than it deserves; where it has no deserved amount,
-        more than its fair share."""
+        """Whether the claimant's queue, or one above it, would use more than it deserves; where it has no deserved
+        amount, more than its fair share."""
         return any(
             self._would_use(queue, resource) > self._limit(DESERVED, queue, resource)
             for queue in self.queue.path[:-1]
@@ -219,9 +219,9 @@ class Claim:
         )
 
     def furthest_above(self) -> list[list[Queue]]:
-        """Sorts the givers into the order in which they give: lower strict priority first, then lower priority, then the
-        one whose use is the largest part of its share, level by level from the queue in common. Queues that are equal in
-        this stand together, by name."""
+        """Sorts the givers into the order in which they give: lower strict priority first, then lower priority, then
+        the one whose use is the largest part of its share, level by level from the queue in common. Queues that are
+        equal in this stand together, by name."""
         ordered = sorted((self._standing(queue), queue.name) for queue in self.givers())
         by_name = self._queues.by_name
         return [

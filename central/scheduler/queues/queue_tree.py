@@ -302,8 +302,8 @@ class Queues:
         victims: Iterable[tuple[Gang, Pod]] = (),
         moved: Iterable[Pod] = (),
     ) -> None:
-        """Pods terminate, and the gang will take their place with these pods (by class, with counts). moved: victims that
-        come back."""
+        """Pods terminate, and the gang will take their place with these pods (by class, with counts). moved: victims
+        that come back."""
         need = self.currency.counted(requested(groups))
         uids = frozenset(pod.seen.uid for pod in moved)
         self.in_flight.add(ClaimInFlight(gang, need, tuple(self._leaving(victims)), uids))
@@ -349,8 +349,8 @@ class Queues:
             self._changed()
 
     def is_shared(self, resource: str) -> bool:
-        """Returns whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a Queue
-        deserves shares or slices, or has them guaranteed, by name."""
+        """Returns whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a
+        Queue deserves shares or slices, or has them guaranteed, by name."""
         return not self.currency.units(resource) or resource in self.terms.entitled
 
     def is_claimed(self, resource: str) -> bool:

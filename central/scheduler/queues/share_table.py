@@ -1,7 +1,7 @@
 """Fair shares of one resource by queue, divided again only where a demand or a share above has changed.
 
-A gang that starts or ends changes the demands of its queue and of those above it. With a thousand queues most departments
-keep their demands and shares, so nothing is divided again inside them.
+A gang that starts or ends changes the demands of its queue and of those above it. With a thousand queues most
+departments keep their demands and shares, so nothing is divided again inside them.
 
 Design: docs/design/queues.md
 """
@@ -51,7 +51,8 @@ class ShareTable:
         return found
 
     def shares(self, root: Queue, total: int) -> dict[str, int]:
-        """Returns the share of each queue by name: at most its demand, in whole devices. After a change it is another dict."""
+        """Returns the share of each queue by name: at most its demand, in whole devices. After a change it is another
+        dict."""
         if self._total != total:
             self._shares = dict(self._shares)
             share = min(total, self.demand(root).demand)

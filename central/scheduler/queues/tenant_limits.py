@@ -73,8 +73,8 @@ class Tenant(NamedTuple):
     def shortfall(
         self, need: Sums, in_flight: Callable[[str], int], *, starts: bool
     ) -> Shortfall | None:
-        """What its own victims must free. in_flight: what claims of other gangs will take, less what pods that terminate
-        use. starts: the gang is not counted as running yet. None: nothing."""
+        """What its own victims must free. in_flight: what claims of other gangs will take, less what pods that
+        terminate use. starts: the gang is not counted as running yet. None: nothing."""
         used = self.usage.used
         lacks = {
             resource: over

@@ -1,10 +1,10 @@
 """Whose turn it is: the level of a queue in the order between queues, and who passes a reservation of another queue.
 
 Where gangs are larger than their queues' shares, what queues use at one moment says nothing: whenever a gang ends,
-both use nothing. So each queue counts what it has received for its weight, as start-time fair queueing does (Goyal, Vin,
-Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. A queue is
-owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that has
-received most, so nobody saves up turns by not asking.
+both use nothing. So each queue counts what it has received for its weight, as start-time fair queueing does (Goyal,
+Vin, Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. A
+queue is owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that
+has received most, so nobody saves up turns by not asking.
 
 The same currency decides who passes a reservation of another queue, and until when a gang that started from one is safe
 from fair shares (queue_claims.py).
@@ -58,8 +58,8 @@ class QueueTurns:
 
     def passes(self, gang: Gang, head: Gang) -> bool:
         """Compares the gang with the head of another queue that has a reservation: it may take that if the head's queue
-        would exceed its share, and the gang's comes before it by deserved amount, priority, what both have received, and the priority of
-        the gangs. With --usage-half-life: if its queue comes first."""
+        would exceed its share, and the gang's comes before it by deserved amount, priority, what both have received,
+        and the priority of the gangs. With --usage-half-life: if its queue comes first."""
         siblings = self._siblings(gang, head)
         if siblings is None:
             return False

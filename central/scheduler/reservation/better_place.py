@@ -1,11 +1,12 @@
 """Whether a gang that has a reservation could fit earlier, or where fewer GPUs lack, by counts alone.
 
-A better place is looked for every few seconds, and each search is a number of trial placements. Most find what the gang has
-already: too little was freed since. The bounds here are no more than what any place can have, so a search that they rule out
-would find nothing better:
+A better place is looked for every few seconds, and each search is a number of trial placements. Most find what the gang
+has already: too little was freed since. The bounds here are no more than what any place can have, so a search that they
+rule out would find nothing better:
 
     start    the gang fits no earlier than own.start if its pods do not, node by node, with all that ends before
-    lacking  on a node with 5 free GPUs, pods of 2 GPUs lack 0, 0, 1, 2, 2, ... GPUs, one after the other. The cheapest of
+    lacking  on a node with 5 free GPUs, pods of 2 GPUs lack 0, 0, 1, 2, 2, ... GPUs, one after the other. The cheapest
+    of
              the nodes of a domain, as many as the gang has pods, are the least that it can lack there
 
 Design: docs/design/reservations.md

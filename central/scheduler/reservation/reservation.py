@@ -257,7 +257,8 @@ class Reservation:
         shares: list[tuple[int, int, int]],
         gone: Ints | None = None,
     ) -> "Withheld":
-        """Notes what is out of the snapshot now, for reasons and give_back(). gone: free GPUs by row that went with it."""
+        """Notes what is out of the snapshot now, for reasons and give_back(). gone: free GPUs by row that went with
+        it."""
         noted = self._noted if gone is None else None
         if noted is None or noted[0] != self._refreshed:
             free = self.withheld[:, GPU_COLUMN] if gone is None else gone
@@ -277,8 +278,8 @@ class Reservation:
 
 
 def is_counted(request: PlacementRequest) -> bool:
-    """Returns whether the amounts of its pods, and the devices of their claims, say all that they take: no parts of devices, no
-    rules or volumes."""
+    """Returns whether the amounts of its pods, and the devices of their claims, say all that they take: no parts of
+    devices, no rules or volumes."""
     return not request.by_islands and not any(
         spec.share_containers or spec.has_nics or spec.rules or spec.matched or spec.volumes
         for spec, _ in request.groups

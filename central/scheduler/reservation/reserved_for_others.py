@@ -1,5 +1,5 @@
-"""Capacity that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a while,
-as far as those pods still lack nodes: their scheduler knows nothing of it, and chooses the nodes.
+"""Capacity that surplus has left for pending pods of other schedulers. It is kept from the gangs of this one for a
+while, as far as those pods still lack nodes: their scheduler knows nothing of it, and chooses the nodes.
 
 Design: docs/design/elastic-sizes.md
 """

@@ -70,10 +70,10 @@ class WithheldCapacity:
         volumes_only: Sequence[Reservation] = (),
         own: Reservation | None = None,
     ) -> None:
-        """Withholds these reservations, and no others. own: of the gang that is tried; with a claim it may take its part of
-        what has become free beside the other claims. Where reservations of certain GPUs overlap, what each takes depends
-        on those before it, so all of them are given back first. The others stay if they are in both sets: with
-        many gangs that wait for victims, sets differ by one or two."""
+        """Withholds these reservations, and no others. own: of the gang that is tried; with a claim it may take its
+        part of what has become free beside the other claims. Where reservations of certain GPUs overlap, what each
+        takes depends on those before it, so all of them are given back first. The others stay if they are in both sets:
+        with many gangs that wait for victims, sets differ by one or two."""
         if not (binding or volumes_only or self._order or self._volumes or self.volumes_only):
             return  # mostly
         with self._snapshot.changing():
@@ -82,8 +82,8 @@ class WithheldCapacity:
             self._lend(own)
 
     def _lend(self, own: Reservation | None) -> None:
-        """Puts back what other claims withhold of the place of this one, as far as it is free and needed there: pods that
-        terminate on its nodes will do for the others."""
+        """Puts back what other claims withhold of the place of this one, as far as it is free and needed there: pods
+        that terminate on its nodes will do for the others."""
         columns, reserved = self._snapshot.columns, self._snapshot.reserved_gpus
         if self._lent is not None:
             rows, amounts = self._lent

@@ -1,4 +1,5 @@
-"""What the same pods would cost on each node, by the state of the node: computed for states that are asked about, and kept.
+"""What the same pods would cost on each node, by the state of the node: computed for states that are asked about, and
+kept.
 
 Design: docs/design/fragmentation.md
 """

@@ -79,7 +79,8 @@ def holding(
 def capacities(
     snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
 ) -> list[int]:
-    """How many pods of the class each part of the row has GPUs for, if it contains the GPUs held. Empty for a class without GPUs."""
+    """How many pods of the class each part of the row has GPUs for, if it contains the GPUs held. Empty for a class
+    without GPUs."""
     free, share = snapshot.columns.gpus.free_mask[row], view.share
     if not share and not view.gpus:
         return []

@@ -1,8 +1,8 @@
 """The attempts to place pending gangs: a table with one row for each gang, as long as the gang exists.
 
-After capacity is freed every pending gang is tried again, and most are refused like an equal one before. With thousands of
-gangs the cycle's time was that of reading an object for each. So what decides which gangs are due, in which order they are
-tried and who is refused alike is in columns, and Attempt reads and writes the cells of its gang:
+After capacity is freed every pending gang is tried again, and most are refused like an equal one before. With thousands
+of gangs the cycle's time was that of reading an object for each. So what decides which gangs are due, in which order
+they are tried and who is refused alike is in columns, and Attempt reads and writes the cells of its gang:
 
     row 1: gang a, refused in epoch 7, request 3, queue 0
     row 2: gang b, refused in epoch 7, request 3, queue 1   -> both are refused alike, as one array operation

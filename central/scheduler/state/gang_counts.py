@@ -45,7 +45,8 @@ class GangCounts:
 
     @property
     def tasks(self) -> Counter[str]:
-        """Returns how many pods of each task wait or are placed. Only gangs whose roles come one after the other ask."""
+        """Returns how many pods of each task wait or are placed. Only gangs whose roles come one after the other
+        ask."""
         if self._tasks is None:
             self._tasks = Counter(pod.seen.task for pod in (*self.waiting, *self.placed))
         return self._tasks
@@ -133,7 +134,8 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
-# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension, tied.
+# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension,
+# tied.
 _Settings = tuple[
     float, float, int | None, str, str, str, int | None, str, bool | None, float, float | None, bool
 ]

@@ -125,7 +125,7 @@ class Gang:
 
     def some_member_leaves(self) -> bool:
         """Whether a member with a node is terminating."""
-        for pod in self.members.values():  # written out: a cycle asks all gangs that changed
+        for pod in self.members.values():  # noqa: SIM110  a cycle asks all gangs that changed
             if (pod.life.leaving or pod.seen.deleting) and pod.node:
                 return True
         return False
@@ -185,8 +185,8 @@ class Gang:
         return self.object is not None and not self.object.declared
 
     def settle_completed(self) -> None:
-        """Counts the completed members that were deleted before the scheduler saw the gang: as its status says, or else,
-        because it runs, all that are missing."""
+        """Counts the completed members that were deleted before the scheduler saw the gang: as its status says, or
+        else, because it runs, all that are missing."""
         if self.published.completed >= 0:
             return
         group = self.object
@@ -227,8 +227,8 @@ class Gang:
 
     @property
     def collected(self) -> int:
-        """Completed members whose pods were deleted, as many as the gang lacks to its minimum: where all exist again, they
-        run again."""
+        """Completed members whose pods were deleted, as many as the gang lacks to its minimum: where all exist again,
+        they run again."""
         if self.published.completed <= 0:
             return 0
         existing = len(self.members) - len(self.counts.deleting)

@@ -1,4 +1,5 @@
-"""Minima of a gang whose roles come one after the other: steps of a JobSet, or the workers of a leader that starts alone.
+"""Minima of a gang whose roles come one after the other: steps of a JobSet, or the workers of a leader that starts
+alone.
 
 Design: docs/design/gangs.md
 """

@@ -1,5 +1,5 @@
-"""Pods that terminate for ever, because their node died: nobody deletes them, and nobody can say that they have ended. Some
-time after their grace period they count as ended. They hold no quota, and claims do not wait for them. They count
+"""Pods that terminate for ever, because their node died: nobody deletes them, and nobody can say that they have ended.
+Some time after their grace period they count as ended. They hold no quota, and claims do not wait for them. They count
 again when the node is ready again.
 
 Design: docs/design/gangs.md

@@ -1,7 +1,7 @@
 """The rows of the pending gangs: which gangs wait, and in which order.
 
-The row of a gang that no longer exists is given to another one only after recycle(), so that arrays of rows which somebody
-still reads stay true.
+The row of a gang that no longer exists is given to another one only after recycle(), so that arrays of rows which
+somebody still reads stay true.
 
 Design: docs/design/pending-gangs.md
 """

@@ -166,8 +166,8 @@ class PendingGangs:
         return touched
 
     def some_member_leaves(self) -> bool:
-        """Whether a pod of a gang is terminating on its node. Looks at gangs that changed in this cycle, and at some that did
-        before."""
+        """Whether a pod of a gang is terminating on its node. Looks at gangs that changed in this cycle, and at some
+        that did before."""
         while self._may_leave:
             gang = next(reversed(self._may_leave))
             if gang.some_member_leaves():
@@ -191,8 +191,8 @@ class PendingGangs:
         return PendingMemory(self.epoch, self.wakeups, self.claims_over, retry_at)
 
     def continue_from(self, before: PendingMemory) -> None:
-        """Continues the epoch and the counters of a state that this one replaces. Each counts one more, so that all gangs are
-        tried, and may claim, once more."""
+        """Continues the epoch and the counters of a state that this one replaces. Each counts one more, so that all
+        gangs are tried, and may claim, once more."""
         self._freed += max(0, before.epoch - self.epoch) + 1
         self.wakeups, self.claims_over = Counter(before.wakeups), before.claims_over + 1
         self.preemption_retry_at = before.preemption_retry_at

@@ -1,6 +1,6 @@
 """Scheduling classes of pods. A pod's class is its spec, with the numbers of the affinity rules that match
-the pod and the volumes and devices of claims that it uses. Pods that no rule matches share the class of their spec, whatever
-their labels are, so that filters and scores are computed once for all of them.
+the pod and the volumes and devices of claims that it uses. Pods that no rule matches share the class of their spec,
+whatever their labels are, so that filters and scores are computed once for all of them.
 
 A rule is in use from the first pod that has it to the last one. When it comes or goes, the pods that it
 matches change their class.

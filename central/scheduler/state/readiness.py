@@ -35,8 +35,8 @@ def not_ready(gang: Gang, missing: int, quarantine: Quarantine) -> tuple[str, st
 
 
 def end_eviction(gang: Gang) -> None:
-    """Ends a preemption that leaves the gang its minimum. Until none of its pods is being evicted it counts as preempted,
-    because each uses disruption budgets."""
+    """Ends a preemption that leaves the gang its minimum. Until none of its pods is being evicted it counts as
+    preempted, because each uses disruption budgets."""
     standing = gang.preemption
     if not standing.preempted_for or _is_breaking(gang):
         return

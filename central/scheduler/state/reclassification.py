@@ -1,5 +1,5 @@
-"""The classes of pods as their rules, labels, namespaces and volumes change. A placed pod keeps its node, and is counted
-there by its new class."""
+"""The classes of pods as their rules, labels, namespaces and volumes change. A placed pod keeps its node, and is
+counted there by its new class."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -19,7 +19,8 @@ class ReplicatedGangs:
         self._replicas: dict[_Object, dict[GangKey, None]] = {}  # those that exist
 
     def add(self, key: GangKey) -> GangSeen | None:
-        """A gang that is new. Returns what its object says of it; None: it is not a replica, or the object is not known."""
+        """A gang that is new. Returns what its object says of it; None: it is not a replica, or the object is not
+        known."""
         if not key[2] or not controller_gangs.is_controllers(key[1]):
             return None
         of = (key[0], controller_gangs.object_gang(key[1]))

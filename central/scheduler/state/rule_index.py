@@ -60,8 +60,8 @@ class RuleIndex:
         return fresh
 
     def remove(self, owner: str, peers: Peers) -> tuple[RuleBucket, ...] | None:
-        """One pod fewer has the rule. Returns its buckets if it was the last one, else None. A rule that no pod can match
-        has no bucket."""
+        """One pod fewer has the rule. Returns its buckets if it was the last one, else None. A rule that no pod can
+        match has no bucket."""
         _drop(self._used_by, (owner, peers))
         if not self._used_by[owner, peers]:
             for bucket in self._buckets[peers]:

@@ -190,8 +190,8 @@ def _pods_to_tell(
 
 
 def _is_news_without_pods(gang: Gang, aside: str) -> bool:
-    """Whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A PodGroup that
-    never had any gets none, and a completed one stays so."""
+    """Whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A PodGroup
+    that never had any gets none, and a completed one stays so."""
     lost_all = gang.has_podgroup and gang.published.state.phase not in ("", COMPLETED)
     return not gang.foreign and (bool(aside) or lost_all)
 

@@ -2,8 +2,8 @@
 as far as an agent's report has what they say. Pure.
 
 Left out, because the report has no such value: gfd.timestamp, gpu.machine, gpu.mode, vgpu.*, mps.capable, and the
-engines and multiprocessors of MIG slices. GPU shares are a resource of their own, so the sharing strategy of nvidia.com/gpu
-is none. Where a node's GPUs differ, the labels that describe one GPU are left out.
+engines and multiprocessors of MIG slices. GPU shares are a resource of their own, so the sharing strategy of
+nvidia.com/gpu is none. Where a node's GPUs differ, the labels that describe one GPU are left out.
 
 Design: docs/design/gpu-health.md
 """

@@ -3,7 +3,8 @@
     calls = {"Report": GuardedCall("agent", pb.NodeReport, self.report)}
     server.add_generic_rpc_handlers((authenticator.handlers("lockstep.v1.Fleet", calls),))
 
-A method gets the message, the caller and the context, and may raise CallRefused. What a refused caller can cause in the log is bounded.
+A method gets the message, the caller and the context, and may raise CallRefused. What a refused caller can cause in the
+log is bounded.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The rules for connections to the gRPC port. Pure: the time is an argument, and closing is left to the caller.
 
-A connection is unknown until a call on it has shown a valid token, and then belongs to that caller. Agents have places of
-their own.
+A connection is unknown until a call on it has shown a valid token, and then belongs to that caller. Agents have places
+of their own.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
-"""gRPC logs calls and handshakes that fail, once for each. That is bounded here, as other lines that an unauthenticated client can
-cause."""
+"""gRPC logs calls and handshakes that fail, once for each. That is bounded here, as other lines that an unauthenticated
+client can cause."""
 
 import logging
 import time

@@ -127,8 +127,8 @@ class ResizeTimes:
         now: float,
         progress: pb.TrainingProgress | None = None,
     ) -> None:
-        """generation: that the coordinator follows. complete: those who train are the planned members. stepped: a step of
-        the live generation was taken. progress: None, where the coordinator is of an older version."""
+        """generation: that the coordinator follows. complete: those who train are the planned members. stepped: a step
+        of the live generation was taken. progress: None, where the coordinator is of an older version."""
         with self._lock:
             job = self._jobs.get(pod)
             if job is None:
@@ -189,9 +189,12 @@ class ResizeTimes:
     def families(self) -> Iterator[Metric]:
         yield from self.histogram.collect()
         about = (
-            "GPU-seconds that members of elastic Jobs were held without training, or trained what was trained before, because "
-            "of a change of members, as their coordinators report it; by cause as in lockstep_elastic_resizes_total, and: "
-            "drain (a node is drained), evicted (by the scheduler), loss (members that were lost), range (the Job's range "
+            "GPU-seconds that members of elastic Jobs were held without training, or trained what was trained before, "
+            "because "
+            "of a change of members, as their coordinators report it; by cause as in lockstep_elastic_resizes_total, "
+            "and: "
+            "drain (a node is drained), evicted (by the scheduler), loss (members that were lost), range (the Job's "
+            "range "
             "changed), process (processes began again), unknown"
         )
         with self._lock:

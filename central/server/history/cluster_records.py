@@ -1,8 +1,8 @@
 """The records of nodes and queues: GPU faults, drains, agents that stop reporting, changes of a queue.
 
-They have the form of gang records (gang_record.py) without a namespace, so that the history keeps them with these. A record
-begins with the first change: 5,000 nodes that are well have none. Of nodes and queues that are gone the latest are kept
-here, since an autoscaler gives each node another name; the history's file keeps all for a week.
+They have the form of gang records (gang_record.py) without a namespace, so that the history keeps them with these. A
+record begins with the first change: 5,000 nodes that are well have none. Of nodes and queues that are gone the latest
+are kept here, since an autoscaler gives each node another name; the history's file keeps all for a week.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
-"""The record of one gang: who made it and when, what happened to it and why, where it ran, how large it was over time, how
-long it waited for what, and its GPU-seconds. It is read and kept as JSON."""
+"""The record of one gang: who made it and when, what happened to it and why, where it ran, how large it was over time,
+how long it waited for what, and its GPU-seconds. It is read and kept as JSON."""
 
 from dataclasses import dataclass, field
 from itertools import islice

@@ -1,8 +1,8 @@
 """The records of all gangs (gang_record.py), from the facts and decisions of each cycle.
 
-GangRecords.observe runs in the scheduling loop: a few dictionary look-ups for each fact and decision, and one look at each
-gang that they name. Records of gangs that have ended are kept here up to BYTES_MOST, the latest ones; the history's file
-keeps all for a week, and through restarts (history_store.py).
+GangRecords.observe runs in the scheduling loop: a few dictionary look-ups for each fact and decision, and one look at
+each gang that they name. Records of gangs that have ended are kept here up to BYTES_MOST, the latest ones; the
+history's file keeps all for a week, and through restarts (history_store.py).
 
 Design: docs/design/observability.md
 """

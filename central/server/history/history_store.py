@@ -2,8 +2,8 @@
 the whole cluster.
 
 It is written by one thread of one process, which holds the lock FILE.lock meanwhile, and read by others, each with a
-connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is not a database, or is damaged, is renamed to FILE.corrupt-TIME, and
-an empty one takes its place.
+connection of its own (write-ahead log). A process that is killed loses what it had not committed. A file that is not a
+database, or is damaged, is renamed to FILE.corrupt-TIME, and an empty one takes its place.
 
 Kept are samples and pictures of a day by the minute and of a week by ten minutes, records of gangs for a week after
 their end, and allocations of KEEP_S. The file stays below its size: the oldest pictures go first, then the oldest
@@ -160,7 +160,8 @@ class HistoryStore:
             raise OSError(f"{self._file.name}: {error}") from error
 
     def _write(self, change: Callable[[sqlite3.Connection], object]) -> None:
-        """Deletes the oldest entries where the file is full, and makes an empty file where it is damaged. Raises sqlite3.Error."""
+        """Deletes the oldest entries where the file is full, and makes an empty file where it is damaged. Raises
+        sqlite3.Error."""
         try:
             with self._db:
                 change(self._db)

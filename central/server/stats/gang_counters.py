@@ -1,7 +1,7 @@
 """Counters of gangs by queue, from the decisions and facts of each cycle.
 
-A gang is counted once for each time that it starts, when its bindings are confirmed; after a restart of the scheduler, gangs that run already are
-not counted again. Runs in the scheduling loop: a few dictionary look-ups for each decision.
+A gang is counted once for each time that it starts, when its bindings are confirmed; after a restart of the scheduler,
+gangs that run already are not counted again. Runs in the scheduling loop: a few dictionary look-ups for each decision.
 """
 
 from bisect import bisect_left
@@ -158,7 +158,8 @@ class GangCounters:
             self.gangs[event][queue] += 1
 
     def _count_starts(self) -> None:
-        """Counts a start once the API server has the bindings. One that is refused is tried again, and is not a start."""
+        """Counts a start once the API server has the bindings. One that is refused is tried again, and is not a
+        start."""
         for key, since in list(self._starting.items()):
             gang = self.scheduler.state.gangs.get(key)
             if gang is None or (len(gang.counts.placed) < gang.minimum and not _ended(gang)):

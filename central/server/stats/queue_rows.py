@@ -89,8 +89,8 @@ def copied(scheduler: Scheduler) -> Generator[None, None, TreeCopy]:
 
 
 def rows(tree: TreeCopy, gpus: float = 0.0, pending_gpus: float = 0.0) -> list[QueueRow]:
-    """Returns a row for each queue that exists, parents before children, and one for all others. gpus, pending_gpus: used
-    by all gangs, and requested by those that are pending. Called outside of the scheduling loop."""
+    """Returns a row for each queue that exists, parents before children, and one for all others. gpus, pending_gpus:
+    used by all gangs, and requested by those that are pending. Called outside of the scheduling loop."""
     absent = [tree.absent] if tree.absent is not None else []
     if (plain := tree.plain) is not None:
         used = gpus - sum(row.used[GPU] for row in absent)

@@ -1,7 +1,7 @@
 """Stages of gangs as spans of OTLP, the wire format of OpenTelemetry. Only this module knows its messages.
 
-The trace is the gang's uid, and a span's number follows from the uid, the stage and the number of the start. So schedulers
-that follow each other continue the same trace, and what two of them send counts once.
+The trace is the gang's uid, and a span's number follows from the uid, the stage and the number of the start. So
+schedulers that follow each other continue the same trace, and what two of them send counts once.
 """
 
 from collections.abc import Iterable, Mapping

@@ -53,7 +53,7 @@ class TraceExporter:
 
     def families(self) -> Iterator[Metric]:
         yield counter("trace_spans_sent", "Spans of gangs that the collector took", self.sent)
-        about = "Spans of gangs that were dropped, by cause: a full queue, no answer, refused or rejected by the collector"
+        about = "Spans of gangs that were dropped: a full queue, no answer, refused or rejected by the collector"
         yield counter("trace_spans_dropped", about, sorted(self.dropped().items()), "cause")
         yield gauge("trace_spans_queued", "Spans of gangs that wait to be sent", self.queued)
 

@@ -1,5 +1,5 @@
-"""The Kubernetes Events of a gang and its pods for the console, read with the viewer's own token and rights: the scheduler
-may not read Events."""
+"""The Kubernetes Events of a gang and its pods for the console, read with the viewer's own token and rights: the
+scheduler may not read Events."""
 
 from typing import Any
 from urllib.parse import quote

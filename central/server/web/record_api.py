@@ -1,5 +1,5 @@
-"""The records of gangs as JSON, for the console and for `lockstep job history`: those of the running scheduler, and those
-of the history for gangs that ended before it began."""
+"""The records of gangs as JSON, for the console and for `lockstep job history`: those of the running scheduler, and
+those of the history for gangs that ended before it began."""
 
 import threading
 import time
@@ -46,8 +46,8 @@ class RecordApi:
         return record
 
     def jobs(self, request: Request, viewer: Viewer, survey: Survey) -> Json:
-        """Returns gangs of the survey's time, from the row `after` on: those with a `namespace`, `queue`, `user`, `state`
-        (running, pending or ended), and `find` in their names, in the order of `sort`."""
+        """Returns gangs of the survey's time, from the row `after` on: those with a `namespace`, `queue`, `user`,
+        `state` (running, pending or ended), and `find` in their names, in the order of `sort`."""
         rows = job_lists.rows_at(self._listed.answer(), survey, survey.at)
         seen = [row for row in rows if viewer.sees(row["namespace"])]
         found, states = job_lists.chosen(seen, request)

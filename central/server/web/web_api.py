@@ -32,7 +32,8 @@ HIDDEN = "-"  # the owner of what the viewer may not see
 
 
 class WebApi:
-    """what_if: whether it is offered. past: where a history is kept. With the parameter `at`, overview, nodes, queues and pending are of that time."""
+    """what_if: whether it is offered. past: where a history is kept. With the parameter `at`, overview, nodes, queues
+    and pending are of that time."""
 
     def __init__(
         self,

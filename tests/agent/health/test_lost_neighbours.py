@@ -96,7 +96,8 @@ def test_a_lost_gpu_is_the_only_one(name: str, changed: dict[str, object]) -> No
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_gpu_whose_links_are_all_silent_is_the_only_one(name: str) -> None:
-    """It has no other fault, and a neighbour reports an XID of its link. Of a bridged pair nothing says which end it is."""
+    """It has no other fault, and a neighbour reports an XID of its link. Of a bridged pair nothing says which end it
+    is."""
     machine = MACHINES[name]()
     for gpu in machine.nvml.gpus:
         watch = Watch(machine)

@@ -1,5 +1,5 @@
-"""A program, because a process loads NVML once: reads the fake library while every call fails in turn, and while the profile
-has absurd values. Prints a line for each thing that should not be, then how much was tried.
+"""A program, because a process loads NVML once: reads the fake library while every call fails in turn, and while the
+profile has absurd values. Prints a line for each thing that should not be, then how much was tried.
 
     python -m tests.agent.hostile.nvml_walk PROFILE CONTROL CALL..."""
 

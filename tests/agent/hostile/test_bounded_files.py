@@ -1,4 +1,5 @@
-"""Files of every kind against the rule: a regular file of at most so many bytes is read, all else fails with a reason."""
+"""Files of every kind against the rule: a regular file of at most so many bytes is read, all else fails with a
+reason."""
 
 import errno
 import os

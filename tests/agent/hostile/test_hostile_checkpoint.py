@@ -1,5 +1,5 @@
-"""The kubelet's checkpoint of devices with every field hostile: the other pods' entries are read, what is left out is named
-with its field, and nothing but OSError is raised."""
+"""The kubelet's checkpoint of devices with every field hostile: the other pods' entries are read, what is left out is
+named with its field, and nothing but OSError is raised."""
 
 import base64
 import json

@@ -1,5 +1,6 @@
-"""A driver that fails in every call and lies about every value of one GPU, through NVIDIA's binding on the fake library: the
-agent's readers raise nothing but NvmlError, the other GPUs are as they were, and the scheduler accepts the report."""
+"""A driver that fails in every call and lies about every value of one GPU, through NVIDIA's binding on the fake
+library: the agent's readers raise nothing but NvmlError, the other GPUs are as they were, and the scheduler accepts the
+report."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""A kubelet whose pod-resources answers have hostile fields, over its real socket: the agent goes on, the scheduler accepts
-its reports, and the other pods' devices are known."""
+"""A kubelet whose pod-resources answers have hostile fields, over its real socket: the agent goes on, the scheduler
+accepts its reports, and the other pods' devices are known."""
 
 import time
 from collections.abc import Iterator

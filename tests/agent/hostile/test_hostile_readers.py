@@ -1,6 +1,6 @@
-"""Every other file that the agent reads, in every hostile state: of /proc, of cgroups, its own stored state, and what an
-administrator mounts. Nothing is raised but what the reader declares, a sentence names the file, and what is read from other
-files stays."""
+"""Every other file that the agent reads, in every hostile state: of /proc, of cgroups, its own stored state, and what
+an administrator mounts. Nothing is raised but what the reader declares, a sentence names the file, and what is read
+from other files stays."""
 
 import time
 from collections.abc import Callable

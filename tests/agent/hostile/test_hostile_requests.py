@@ -1,5 +1,5 @@
-"""Calls of a kubelet to the device plugins with hostile fields, over the real sockets: each is answered or refused with a
-sentence, in bounded time, no device is allocated twice, and the next pod gets its devices."""
+"""Calls of a kubelet to the device plugins with hostile fields, over the real sockets: each is answered or refused with
+a sentence, in bounded time, no device is allocated twice, and the next pod gets its devices."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""A node moves from another device plugin to this agent while its pods run: real sockets between a hollow kubelet, the other
-plugin and a real agent. No new pod gets a GPU that they use, and the node says why."""
+"""A node moves from another device plugin to this agent while its pods run: real sockets between a hollow kubelet, the
+other plugin and a real agent. No new pod gets a GPU that they use, and the node says why."""
 
 import base64
 import json

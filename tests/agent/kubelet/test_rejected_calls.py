@@ -1,5 +1,5 @@
-"""pod-resources beside other clients: what the kubelet rejects is asked again, and no devices are chosen without knowing
-the pod meanwhile."""
+"""pod-resources beside other clients: what the kubelet rejects is asked again, and no devices are chosen without
+knowing the pod meanwhile."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""What each query's return code means: not supported here, a finding, or a fault of the GPU. NVML is the fake library."""
+"""What each query's return code means: not supported here, a finding, or a fault of the GPU. NVML is the fake
+library."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -109,8 +110,8 @@ def test_each_code_has_its_class() -> None:
     ],
 )
 def test_each_query_with_each_code(driver: Driver, name: str, codes: tuple[int, ...]) -> None:
-    """One GPU fails a query that it answered before and that the one beside it answers. In MIG mode a denied query has a
-    finding of its own."""
+    """One GPU fails a query that it answered before and that the one beside it answers. In MIG mode a denied query has
+    a finding of its own."""
     install(driver, name)
     calls = asked(driver)
     assert len(calls) >= 16

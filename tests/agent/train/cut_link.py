@@ -1,4 +1,5 @@
-"""A link to a server on this machine that can be cut: packets are lost, and nobody is told that the connection is gone."""
+"""A link to a server on this machine that can be cut: packets are lost, and nobody is told that the connection is
+gone."""
 
 import contextlib
 import socket

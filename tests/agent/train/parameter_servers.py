@@ -58,8 +58,8 @@ ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
 """
 
 # Arguments: servers as JSON, commit or plain, pause after a task (seconds), records of a task (50 if not given).
-# Prints [epoch, task] before a task's gradients are pushed, ["done", epoch, task] when it is counted, ["results", epoch,
-# tasks] of the epoch before when it begins another one and at the end, and then ["servers", their states].
+# Prints [epoch, task] before a task's gradients are pushed, ["done", epoch, task] when it is counted, ["results",
+# epoch, tasks] of the epoch before when it begins another one and at the end, and then ["servers", their states].
 TRAINER = f"""
 import http.client, json, os, pathlib, sys, time
 import numpy as np

@@ -1,5 +1,5 @@
-"""What ranks agree on between two steps: what any of them knew one step before. With a process group that the test plays,
-as PyTorch's reduces: a rank's call ends when all ranks have called."""
+"""What ranks agree on between two steps: what any of them knew one step before. With a process group that the test
+plays, as PyTorch's reduces: a rank's call ends when all ranks have called."""
 
 import sys
 from types import SimpleNamespace

@@ -14,8 +14,8 @@ from tests.agent.train.workers import Workers, wait_for, workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-# Prints [member, epoch, records of a task] when a task is done and counted. With a fourth argument it stops for ever after so many
-# records of its first task, and says so.
+# Prints [member, epoch, records of a task] when a task is done and counted. With a fourth argument it stops for ever
+# after so many records of its first task, and says so.
 WORKER = """
 import json, os, sys, time
 import lockstep_train as lt

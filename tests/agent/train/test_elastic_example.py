@@ -1,5 +1,5 @@
-"""The training scripts of daemonset/examples/elastic-pytorch.yaml and of the first page: processes of their own on a laptop, and
-members of a Job of which one is killed."""
+"""The training scripts of daemonset/examples/elastic-pytorch.yaml and of the first page: processes of their own on a
+laptop, and members of a Job of which one is killed."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""The Trainers of transformers and Lightning with `micro`, where they are installed: the weights are those of a run that
-accumulates nothing, also when another number of processes goes on from its checkpoint."""
+"""The Trainers of transformers and Lightning with `micro`, where they are installed: the weights are those of a run
+that accumulates nothing, also when another number of processes goes on from its checkpoint."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""Ranks that live and take no step, in real PyTorch processes: which one is the cause, what it does, and its replacement.
-A healthy job that saves or evaluates for longer than a step may take is no such case.
+"""Ranks that live and take no step, in real PyTorch processes: which one is the cause, what it does, and its
+replacement. A healthy job that saves or evaluates for longer than a step may take is no such case.
 
 Design: docs/design/training.md"""
 

@@ -1,4 +1,5 @@
-"""Jobs from a notebook, against the in-memory API: what is created, that the script is the function, and what is shown."""
+"""Jobs from a notebook, against the in-memory API: what is created, that the script is the function, and what is
+shown."""
 
 import inspect
 import json

@@ -1,5 +1,5 @@
-"""Members that are lost without a plan, in real PyTorch processes: the others live on, in the same processes, from the last
-whole step.
+"""Members that are lost without a plan, in real PyTorch processes: the others live on, in the same processes, from the
+last whole step.
 
 Design: docs/design/training.md"""
 
@@ -33,8 +33,8 @@ def _stands_still(pid: int) -> bool:
 
 
 def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict[str, Any]]:
-    """The line that the lost member did not print: it can die behind the last collective of a step, which is whole then.
-    Only the last step before the loss may lack one."""
+    """The line that the lost member did not print: it can die behind the last collective of a step, which is whole
+    then. Only the last step before the loss may lack one."""
     before = min(one["generation"] for one in lines)
     first = [one for one in lines if one["generation"] == before]
     last = [one for one in first if one["step"] == max(each["step"] for each in first)]
@@ -134,8 +134,8 @@ def _stops_behind(line: str) -> str:
 
 
 def _story_of_a_stop(stack: ExitStack, folder: Path, line: str) -> Story:
-    """A member that stops behind this line of step 60 is replaced when the others have gone on. Each state has the whole
-    time for itself: starts take most of it."""
+    """A member that stops behind this line of step 60 is replaced when the others have gone on. Each state has the
+    whole time for itself: starts take most of it."""
     story = Story(stack, folder, _stops_behind(line))
     story.training.reaches(59, 3)
     story.training.reaches(60, 2)

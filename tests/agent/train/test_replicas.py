@@ -20,7 +20,8 @@ from tests.architecture.sources import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-# Everything that real scripts have: two models with an optimizer each, a schedule, a scaler, an average, counters, dropout.
+# Everything that real scripts have: two models with an optimizer each, a schedule, a scaler, an average, counters,
+# dropout.
 SCRIPT = """
 import json, os, random, sys, time
 import numpy, torch, torch.distributed as dist

@@ -1,5 +1,5 @@
-"""State whose parts lie on several ranks, with real PyTorch: saved by all of them at once, whole before it counts, and loaded
-at the same, fewer or more ranks.
+"""State whose parts lie on several ranks, with real PyTorch: saved by all of them at once, whole before it counts, and
+loaded at the same, fewer or more ranks.
 
 Design: docs/design/training.md"""
 

@@ -1,5 +1,5 @@
-"""PyTorch with gloo at 2, 6 and 3 workers: the same steps, records and losses as at a fixed size (experiment 16.9 of the
-elastic training specification, without a cluster).
+"""PyTorch with gloo at 2, 6 and 3 workers: the same steps, records and losses as at a fixed size (experiment 16.9 of
+the elastic training specification, without a cluster).
 
 Design: docs/design/training.md"""
 

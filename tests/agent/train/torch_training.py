@@ -19,8 +19,8 @@ CACHED = Path(
 )
 NEEDS = f"no Python here imports torch (set LOCKSTEP_TORCH_PYTHON, or pip install torch numpy for {CACHED})"
 
-# Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step. Rests after each
-# step, but not at the size that a fourth argument names, if there is one.
+# Prints a line of JSON for each step on each rank: step, generation, size, record ids, loss of the whole step. Rests
+# after each step, but not at the size that a fourth argument names, if there is one.
 SCRIPT = """
 import json, os, sys, time
 import torch, torch.distributed as dist

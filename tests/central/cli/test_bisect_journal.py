@@ -1,4 +1,5 @@
-"""`lockstep replay --bisect` finds which objects make a recorded journal fail, with bugs that are put into the scheduler."""
+"""`lockstep replay --bisect` finds which objects make a recorded journal fail, with bugs that are put into the
+scheduler."""
 
 import itertools
 import random

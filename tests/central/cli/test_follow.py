@@ -209,7 +209,8 @@ def test_without_pods_that_is_said(task: str, sentence: str) -> None:
 def test_output_is_followed_until_the_job_is_over(
     last: Json | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each run of a container once, as soon as it has started; what another task or container prints is not asked for."""
+    """Each run of a container once, as soon as it has started; what another task or container prints is not asked
+    for."""
     monkeypatch.setattr(follow, "POLL_S", 0.001)
     others = [pod(0, task="mpimaster", main=ran())]
     rounds = [

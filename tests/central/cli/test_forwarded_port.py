@@ -1,5 +1,5 @@
-"""How the commands get the scheduler's address from a kubeconfig, in this process: with an API server in memory, and a program
-that stands for kubectl."""
+"""How the commands get the scheduler's address from a kubeconfig, in this process: with an API server in memory, and a
+program that stands for kubectl."""
 
 import argparse
 import os

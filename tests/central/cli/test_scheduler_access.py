@@ -1,5 +1,5 @@
-"""Commands that ask the scheduler, on a user's machine that has a kubeconfig and nothing else: against a local cluster, with
-kubectl's port forwarding replaced by the scheduler's own port. The end-to-end tests use kubectl itself."""
+"""Commands that ask the scheduler, on a user's machine that has a kubeconfig and nothing else: against a local cluster,
+with kubectl's port forwarding replaced by the scheduler's own port. The end-to-end tests use kubectl itself."""
 
 import argparse
 import os

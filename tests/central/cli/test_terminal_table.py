@@ -1,4 +1,5 @@
-"""Tables against their rule, written plainly: which form fits, how wide the columns are, and what a terminal is shown."""
+"""Tables against their rule, written plainly: which form fits, how wide the columns are, and what a terminal is
+shown."""
 
 import itertools
 from datetime import UTC, datetime, timedelta

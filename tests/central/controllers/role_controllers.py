@@ -1,5 +1,5 @@
-"""A scheduler with one object whose pods come and go as JobSet's, LeaderWorkerSet's and KubeRay's controllers create and delete
-them: facts by the real decoders, sizes as the scheduler asks for them."""
+"""A scheduler with one object whose pods come and go as JobSet's, LeaderWorkerSet's and KubeRay's controllers create
+and delete them: facts by the real decoders, sizes as the scheduler asks for them."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy

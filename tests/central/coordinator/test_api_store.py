@@ -1,5 +1,5 @@
-"""A coordinator whose state the scheduler keeps: while the API server refuses, nothing is called durable, and what was done meanwhile is
-stored when it takes writes again. A later coordinator ends the earlier one."""
+"""A coordinator whose state the scheduler keeps: while the API server refuses, nothing is called durable, and what was
+done meanwhile is stored when it takes writes again. A later coordinator ends the earlier one."""
 
 import asyncio
 import time

@@ -182,8 +182,8 @@ def test_wrong_options_are_one_sentence(
 
 
 def test_two_jobs_with_the_same_endpoint(tmp_path: Path) -> None:
-    """The second one cannot listen, and says so; its members, which reach the first one, are strangers there. What trains is not
-    disturbed."""
+    """The second one cannot listen, and says so; its members, which reach the first one, are strangers there. What
+    trains is not disturbed."""
     with CoordinatorProcess(tmp_path, most="1") as server:
         member = MemberClient(server, 0)
         live = all_live([member])

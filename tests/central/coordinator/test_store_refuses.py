@@ -1,5 +1,5 @@
-"""A coordinator whose disk is full: it serves on, promises nothing that is not stored, says since when, and goes on when
-there is space again."""
+"""A coordinator whose disk is full: it serves on, promises nothing that is not stored, says since when, and goes on
+when there is space again."""
 
 import resource
 import time

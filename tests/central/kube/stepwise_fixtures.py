@@ -1,6 +1,6 @@
 """Pods of controllers that create them while others run, or that nobody's object counts, with what these controllers
-write: Spark operator 2.1 with Spark 3.5, Argo Workflows 3.6, and a StatefulSet of an inference server. Names, labels, annotations, owners and the PodGroup were
-compared with the operator's and Argo's sources of August 2026."""
+write: Spark operator 2.1 with Spark 3.5, Argo Workflows 3.6, and a StatefulSet of an inference server. Names, labels,
+annotations, owners and the PodGroup were compared with the operator's and Argo's sources of August 2026."""
 
 from central.model.json_types import Json
 from protos.names import GANG_LABEL, GANG_MIN, GROUP_NAMES

@@ -1,4 +1,5 @@
-"""Random hostile objects against the decoders and the core. As a program: python -m tests.central.poison.fuzz SEED COUNT."""
+"""Random hostile objects against the decoders and the core. As a program: python -m tests.central.poison.fuzz SEED
+COUNT."""
 
 import sys
 import time

@@ -1,5 +1,5 @@
-"""The bounds of an agent's report, written down once more: the outermost values are accepted, the next ones refused with
-the field's name."""
+"""The bounds of an agent's report, written down once more: the outermost values are accepted, the next ones refused
+with the field's name."""
 
 from collections.abc import Callable
 from typing import Any

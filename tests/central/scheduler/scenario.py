@@ -3,8 +3,9 @@
 rack r1: a8 b8-4          nodes with 8 GPUs, b has 4 in use; "rack r1 of block x:" names a block
 islands 4+4               the nodes' GPUs, from here on, are islands of these sizes
 switches 2+2+4            and below PCIe switches of these sizes; "switches" alone: unknown again
-queue a: [weight 2] [priority 1] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org] [closed]
-gang train: PODS [+ PODS] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not preemptable] [movable]
+queue a: [weight 2] [priority 1] [capability 8 GPUs] [guarantee 4 GPUs] [deserved 4 GPUs] [min runtime 60 s] [below org]
+[closed] gang train: PODS [+ PODS] [min 2] [in one rack|under one switch] [priority 5] [queue a] [for 90 s] [not
+preemptable] [movable]
     PODS: 2 pods x 4 GPUs [of priority 1] [not preemptable]
 restarting: a b           the agents or kubelets of these nodes restart; none of the others does
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone

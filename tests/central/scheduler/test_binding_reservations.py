@@ -201,8 +201,8 @@ def evicts(given: Case, claimant: str, victim: str) -> bool:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_rules_are_those_that_are_written(seed: int) -> None:
-    """Also in one pass over the gangs, in which answers are kept, and while more gangs are tried; and where the pass goes on
-    in another slice, after a gang has got another priority."""
+    """Also in one pass over the gangs, in which answers are kept, and while more gangs are tried; and where the pass
+    goes on in another slice, after a gang has got another priority."""
     dice = random.Random(seed)
     given = case(dice)
     names = sorted(given.queue)

@@ -1,5 +1,5 @@
-"""Claims beside the quota of a queue while other pods terminate: victims of the claim before, and pods that users delete.
-Against every set of victims."""
+"""Claims beside the quota of a queue while other pods terminate: victims of the claim before, and pods that users
+delete. Against every set of victims."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -150,8 +150,8 @@ class _Story:
         return [name for name in self.gpus if f"uid-{name}" not in self.world.leaving]
 
     def victims(self, claimant: _Claimant) -> tuple[Model, dict[str, Sum], list[Sum]]:
-        """Who leaves, so that all claims fit once all that terminates is gone, and the harm: the highest priority, then by
-        priority the pods and their GPUs."""
+        """Who leaves, so that all claims fit once all that terminates is gone, and the harm: the highest priority, then
+        by priority the pods and their GPUs."""
         model, stay = Model(), self.staying()
         gone = {name: model.integer(0, int(self.priority(name) < URGENT)) for name in stay}
         coming = [one for one in self.claimants if one.name in self.claims or one is claimant]
@@ -179,7 +179,8 @@ class _Story:
         return self.priorities[int(name[1:-2])]
 
     def event(self, now: float) -> bool:
-        """Returns whether the story goes on: what a claim gives up that has become too large, others may take at once."""
+        """Returns whether the story goes on: what a claim gives up that has become too large, others may take at
+        once."""
         dice = self.dice
         if dice.random() < 0.3 and (stay := self.staying()):
             before = len(self.world.evicted)

@@ -105,7 +105,8 @@ def rings(dice: random.Random) -> list[Fact]:
 
 
 def unlike(dice: random.Random, placement: str = "") -> list[Fact]:
-    """Pods of many classes, by GPUs and by CPU: so many that they are not moved together, which ends with what it has."""
+    """Pods of many classes, by GPUs and by CPU: so many that they are not moved together, which ends with what it
+    has."""
     size = dice.randrange(packing.CLASSES + 2, packing.CLASSES + 12)
     pods = [factories.pod(f"big-{rank}", 1, "big", cpu=100 + rank) for rank in range(size)]
     return [factories.gang("big", size, placement=placement), *pods]

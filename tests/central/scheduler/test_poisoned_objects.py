@@ -1,5 +1,5 @@
-"""Whatever function of the scheduler fails on one object: everybody else is scheduled in the same cycle, and the object is
-set aside. The table is of all functions that a cycle calls with the object, so it has those that somebody adds."""
+"""Whatever function of the scheduler fails on one object: everybody else is scheduled in the same cycle, and the object
+is set aside. The table is of all functions that a cycle calls with the object, so it has those that somebody adds."""
 
 import sys
 import traceback

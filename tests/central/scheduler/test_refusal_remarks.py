@@ -1,4 +1,5 @@
-"""What a reason says beside what lacks: for whom capacity is kept and how to use it, and when nobody has to give way."""
+"""What a reason says beside what lacks: for whom capacity is kept and how to use it, and when nobody has to give
+way."""
 
 from dataclasses import replace
 
@@ -112,7 +113,8 @@ def test_what_never_fits_is_said_of_it_alone_where_a_queue_is_full(first: str) -
 
 
 def test_who_lacks_quota_alone_reads_nothing_of_capacity_reserved_for_others() -> None:
-    """In the cycle of the refusal, too: so many others were refused that its reason is not computed again at the end."""
+    """In the cycle of the refusal, too: so many others were refused that its reason is not computed again at the
+    end."""
     world = World(*_two_nodes(), QueueSeen("q", capability=((GPU, 2),)), QueueSeen("p"))
     world.step(2.0, *_wide_and_others())
     world.step(3.0, *job("urgent", 1, 2, queue="q", priority=5, created=3.0))

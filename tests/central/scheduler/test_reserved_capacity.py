@@ -1,4 +1,5 @@
-"""What one pass does for gangs that do not fit: claims beside a quota, what their start gives back, and better places."""
+"""What one pass does for gangs that do not fit: claims beside a quota, what their start gives back, and better
+places."""
 
 from dataclasses import replace
 from math import inf
@@ -18,7 +19,8 @@ def limited(gpus: int) -> QueueSeen:
 
 
 def claiming(*more: Fact, nodes: int = 1) -> World:
-    """Queue q has all of its 4 GPUs in two gangs. An urgent gang of 2 GPUs evicts the younger one, though capacity is free."""
+    """Queue q has all of its 4 GPUs in two gangs. An urgent gang of 2 GPUs evicts the younger one, though capacity is
+    free."""
     world = World(*(factories.node(f"n{i}") for i in range(nodes)), limited(4), *more)
     world.step(1.0, *job("old", 1, 2, queue="q"))
     world.step(1.5, *job("young", 1, 2, queue="q", created=1.5))
@@ -104,7 +106,8 @@ def test_who_no_victims_help_keeps_no_reservation() -> None:
 
 
 def test_a_claim_beside_a_quota_leaves_what_is_reserved_for_others() -> None:
-    """Two GPUs of the first node are free, and kept for a gang whose victim there takes its time; queue q lacks quota alone."""
+    """Two GPUs of the first node are free, and kept for a gang whose victim there takes its time; queue q lacks quota
+    alone."""
     world = World(factories.node("n0"), factories.node("n1", gpus=2), limited(2), QueueSeen("p"))
     slow = factories.pod("slow", 6, node="n0", queue="p", phase="Running")
     low = factories.pod("low", 2, node="n1", queue="q", phase="Running")

@@ -1,5 +1,5 @@
-"""Whatever is set aside, its owner reads why: in the status of its PodGroup or pod, in an Event, in explain, in the metric
-and the log. Nobody else waits, and nothing else is set aside."""
+"""Whatever is set aside, its owner reads why: in the status of its PodGroup or pod, in an Event, in explain, in the
+metric and the log. Nobody else waits, and nothing else is set aside."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -192,7 +192,8 @@ def test_pods_of_a_podgroup_that_is_set_aside_have_one_status_with_it(
 def test_a_group_that_may_be_anothers_is_left_alone_until_it_has_pods(
     native: str, declared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kube-scheduler reads native PodGroups, too; there is no PodGroup for a gang that a controller's object declares."""
+    """kube-scheduler reads native PodGroups, too; there is no PodGroup for a gang that a controller's object
+    declares."""
     name = "jobset/g" if declared else "poison"
     group = factories.gang(name, 2, native_version=native, declared=declared)
     failing(monkeypatch, group)

@@ -17,8 +17,8 @@ REQUESTS: list[Wants] = [
 
 
 def test_what_is_known_of_a_request_was_refused_with_no_less_to_use() -> None:
-    """Compared with the list of all refusals: what the drawn sets of reservations leave free is no more than it was then.
-    The same set is always found, and a larger one while the request was tried with one set."""
+    """Compared with the list of all refusals: what the drawn sets of reservations leave free is no more than it was
+    then. The same set is always found, and a larger one while the request was tried with one set."""
     found = larger = tries = 0
     for seed in seeds(200):
         dice, verdicts, epoch = random.Random(seed), Verdicts(), 0

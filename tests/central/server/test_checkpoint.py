@@ -158,8 +158,8 @@ def test_a_scheduler_that_is_read_goes_on_as_the_one_that_wrote(group: str, seed
 
 
 def known(found: Any) -> Any:
-    """What the scheduler knows of each object, in any order. Evictions of a reservation that were not asked for end, and
-    devices are planned for pods that had none."""
+    """What the scheduler knows of each object, in any order. Evictions of a reservation that were not asked for end,
+    and devices are planned for pods that had none."""
     memory = {key: each for key, each in found["memory"].items() if key not in COUNTED}
     names = {fact.get("name") for kind, fact in found["facts"] if kind == "NodeSeen"}
     memory["nodes"] = {name: each for name, each in memory["nodes"].items() if name in names}

@@ -1,5 +1,5 @@
-"""Objects of Kubernetes' own controllers that a real scheduler sizes, with the API in memory: as requests, as what people see,
-and with the rights that components/elastic ships."""
+"""Objects of Kubernetes' own controllers that a real scheduler sizes, with the API in memory: as requests, as what
+people see, and with the rights that components/elastic ships."""
 
 from collections.abc import Iterator
 from functools import partial

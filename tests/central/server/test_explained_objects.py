@@ -1,4 +1,5 @@
-"""What `lockstep explain` says of objects that other controllers own: size, range, who changed it, what keeps it there."""
+"""What `lockstep explain` says of objects that other controllers own: size, range, who changed it, what keeps it
+there."""
 
 from typing import Any
 

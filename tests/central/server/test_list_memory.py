@@ -1,4 +1,5 @@
-"""Memory of a real scheduler process that lists, and then watches, pods of a mebibyte: it does not grow with their size."""
+"""Memory of a real scheduler process that lists, and then watches, pods of a mebibyte: it does not grow with their
+size."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""Members of an elastic Job that read who leaves, on the whole path without a cluster, with the rights that are shipped."""
+"""Members of an elastic Job that read who leaves, on the whole path without a cluster, with the rights that are
+shipped."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""PodGroups of scheduling.k8s.io, and objects of controllers, with a real scheduler process, agents and hollow kubelets, on the in-memory API."""
+"""PodGroups of scheduling.k8s.io, and objects of controllers, with a real scheduler process, agents and hollow
+kubelets, on the in-memory API."""
 
 import tempfile
 from collections.abc import Iterator

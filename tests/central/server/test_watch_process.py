@@ -1,5 +1,5 @@
-"""A real scheduler process whose watches go wrong: the API server comes back with an older etcd, has lost the history, or
-brings nothing any more. What the process has missed, it knows in time."""
+"""A real scheduler process whose watches go wrong: the API server comes back with an older etcd, has lost the history,
+or brings nothing any more. What the process has missed, it knows in time."""
 
 import threading
 from collections.abc import Iterator
@@ -70,8 +70,8 @@ def cabled() -> Iterator[tuple[FaultyCluster, Cable]]:
 
 
 def test_an_etcd_that_was_restored_from_a_backup() -> None:
-    """The backup knows nothing of the pod that fills the node, and has another one. No event tells that ever: the versions
-    that the process knows are yet to come."""
+    """The backup knows nothing of the pod that fills the node, and has another one. No event tells that ever: the
+    versions that the process knows are yet to come."""
     with cabled() as (box, cable), FaultyApi() as restored:
         client = connect(str(restored.write_kubeconfig(box.directory / "restored")))
         create(client, NODES, node("n0"))

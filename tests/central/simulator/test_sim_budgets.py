@@ -1,4 +1,5 @@
-"""PodDisruptionBudgets of simulations: which pods they cover, and how many may be evicted, by the rule as Kubernetes has it."""
+"""PodDisruptionBudgets of simulations: which pods they cover, and how many may be evicted, by the rule as Kubernetes
+has it."""
 
 from math import ceil
 from typing import Any

@@ -1,4 +1,5 @@
-"""`lockstep simulate --yield-to-others`: elastic Jobs beside pending pods of another scheduler, which nobody binds here."""
+"""`lockstep simulate --yield-to-others`: elastic Jobs beside pending pods of another scheduler, which nobody binds
+here."""
 
 from typing import Any
 

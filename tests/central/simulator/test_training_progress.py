@@ -57,7 +57,8 @@ def test_it_is_as_fast_as_the_table_of_its_gpus_says() -> None:
 
 
 def test_sizes_that_are_not_faster_on_its_gpus_are_left_to_others() -> None:
-    """On A100 it is as fast with two members as with more. Elsewhere eight are its most useful, of sixteen of the other."""
+    """On A100 it is as fast with two members as with more. Elsewhere eight are its most useful, of sixteen of the
+    other."""
     job = training("e", speed="1:1 8:8 A100=1:4 A100=2:8")
     for model, found in (("A100", [2, 6]), ("Tesla-T4", [4, 4])):
         run = simulate([with_gpus(model), job, elastic("f")], 100)

@@ -1,6 +1,6 @@
-"""A real API server with the controllers of Kubernetes and of other projects, the scheduler as a process with the rights of
-its ServiceAccount, and hollow nodes on which pods seem to run. No container runtime; root, for a mount of each
-controller's own."""
+"""A real API server with the controllers of Kubernetes and of other projects, the scheduler as a process with the
+rights of its ServiceAccount, and hollow nodes on which pods seem to run. No container runtime; root, for a mount of
+each controller's own."""
 
 import base64
 import os
@@ -38,8 +38,8 @@ WITH_ITS_MOUNT = ("unshare", "--mount", "--", "sh", "-c", f'mount --bind "$0" {M
 
 
 class Stage(FaultyCluster):
-    """Two nodes of eight GPUs, each in a rack of its own. flags: further ones of the scheduler. components: of the shipped
-    manifests, whose rights it has beside the usual ones."""
+    """Two nodes of eight GPUs, each in a rack of its own. flags: further ones of the scheduler. components: of the
+    shipped manifests, whose rights it has beside the usual ones."""
 
     def __init__(
         self, run_s: Callable[[Json], float | None], *flags: str, components: Sequence[str] = ()

@@ -1,5 +1,5 @@
-"""What node autoscalers buy for gangs on a cluster without nodes, and what they do not: Karpenter, and the cluster autoscaler,
-with their kwok providers.
+"""What node autoscalers buy for gangs on a cluster without nodes, and what they do not: Karpenter, and the cluster
+autoscaler, with their kwok providers.
 
 The cluster autoscaler has no Go module that can be built: CLUSTER_AUTOSCALER names its program, built from ./kwok of
 github.com/kubernetes-sigs/cluster-autoscaler (33c3f97b); without it that test is left out.

@@ -1,5 +1,6 @@
-"""JobSet's, LeaderWorkerSet's and KubeRay's own controllers create and delete the pods of objects that the scheduler sizes:
-they grow into all free GPUs, give way to a more urgent gang, and grow again, and whoever stays is not disturbed."""
+"""JobSet's, LeaderWorkerSet's and KubeRay's own controllers create and delete the pods of objects that the scheduler
+sizes: they grow into all free GPUs, give way to a more urgent gang, and grow again, and whoever stays is not
+disturbed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -28,7 +28,8 @@ def job(name: str, step: str, scheduler: str, gpus: int = 0, runs_for: str = "10
 
 
 def runtime(scheduler: str, policy: Json | None, *before: str) -> Json:
-    """before: steps that complete before training starts, as in the runtimes that come with Trainer for language models."""
+    """before: steps that complete before training starts, as in the runtimes that come with Trainer for language
+    models."""
     node = job("node", "trainer", scheduler, 1)
     if before:
         node["dependsOn"] = [{"name": name, "status": "Complete"} for name in before]

@@ -1,5 +1,5 @@
-"""Workloads and measured step times in the format of Pollux's artifact: a folder with workloads*/workload-N.csv and, for
-each application, traces/APPLICATION/placements.csv, scalability.csv and validation-BATCH.csv."""
+"""Workloads and measured step times in the format of Pollux's artifact: a folder with workloads*/workload-N.csv and,
+for each application, traces/APPLICATION/placements.csv, scalability.csv and validation-BATCH.csv."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,8 @@ def workloads(folder: Path, load: str) -> Iterator[list[TrainingJob]]:
 def sia_workloads(
     folder: Path, gpus: Sequence[str], *, batches_fit: bool
 ) -> Iterator[list[TrainingJob]]:
-    """Sia's, from Philly's trace. gpus: suffixes of the files for each kind of nodes. batches_fit: each job fits its batch
-    to its size, else it has the tuned one."""
+    """Sia's, from Philly's trace. gpus: suffixes of the files for each kind of nodes. batches_fit: each job fits its
+    batch to its size, else it has the tuned one."""
     for path in sorted((folder / "workloads" / "philly").glob("workload-*.csv")):
         yield [
             TrainingJob(

@@ -1,6 +1,6 @@
-"""Workloads with the statistics that Pollux's authors publish: 160 jobs in eight hours at load 1, most in the fourth hour;
-most take less than one or two GPU-hours (CIFAR-10 and NCF), some less than ten (DeepSpeech2, BERT) or a hundred (YOLOv3), few
-more (ImageNet).
+"""Workloads with the statistics that Pollux's authors publish: 160 jobs in eight hours at load 1, most in the fourth
+hour; most take less than one or two GPU-hours (CIFAR-10 and NCF), some less than ten (DeepSpeech2, BERT) or a hundred
+(YOLOv3), few more (ImageNet).
 
 A step takes `fixed + each * samples` on a GPU, and the exchange of gradients a time on one node and another on several,
 which overlaps: (compute^g + sync^g)^(1/g). The coefficients are rounded from the published step times on T4.

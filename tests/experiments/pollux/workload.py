@@ -1,5 +1,5 @@
-"""Training jobs as the workloads of Pollux and Sia have them, as manifests for a simulation: of any size from one worker to
-what their batches allow.
+"""Training jobs as the workloads of Pollux and Sia have them, as manifests for a simulation: of any size from one
+worker to what their batches allow.
 
 A step of batch M on n GPUs does M/n samples on each, in several passes where they exceed what a GPU holds.
 """

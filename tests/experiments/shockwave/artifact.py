@@ -1,9 +1,9 @@
 """Shockwave's own files: the canonical trace, and a published result that says how long each job ran alone.
 
-A line of the trace has twelve fields between tabs: the model with its batch, the command, its folder, an argument, whether it
-needs data, steps, GPUs, how the batch adapts, a priority, a deadline, seconds alone with the first batch, and the arrival in
-seconds. Batches grow later, which makes large jobs shorter: their time alone follows from the result of a policy, as
-completion / (rho x jobs / GPUs).
+A line of the trace has twelve fields between tabs: the model with its batch, the command, its folder, an argument,
+whether it needs data, steps, GPUs, how the batch adapts, a priority, a deadline, seconds alone with the first batch,
+and the arrival in seconds. Batches grow later, which makes large jobs shorter: their time alone follows from the result
+of a policy, as completion / (rho x jobs / GPUs).
 """
 
 import importlib

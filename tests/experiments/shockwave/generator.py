@@ -1,5 +1,6 @@
-"""Workloads with the statistics of Shockwave's canonical trace: 120 jobs within 84 minutes, 92 with one GPU, 20 with two, 8
-with four. Five of six run alone for 11 to 83 minutes, the others for up to five hours; the mean is 65 minutes."""
+"""Workloads with the statistics of Shockwave's canonical trace: 120 jobs within 84 minutes, 92 with one GPU, 20 with
+two, 8 with four. Five of six run alone for 11 to 83 minutes, the others for up to five hours; the mean is 65
+minutes."""
 
 import random
 

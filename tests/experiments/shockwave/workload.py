@@ -1,7 +1,8 @@
 """Rigid training jobs as manifests for a simulation, and how fair the day was to them.
 
-rho, finish-time fairness, is measured as the authors do: how long a job took, as a multiple of the time that it would take
-alone with an equal part of the cluster, which is its run time x (jobs / GPUs). A job is treated unfairly above 1.05.
+rho, finish-time fairness, is measured as the authors do: how long a job took, as a multiple of the time that it would
+take alone with an equal part of the cluster, which is its run time x (jobs / GPUs). A job is treated unfairly above
+1.05.
 """
 
 from collections import Counter

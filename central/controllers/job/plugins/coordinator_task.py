@@ -49,8 +49,8 @@ def secret(job: JobSpec, name: str) -> PluginObject:
 
 
 def policy(job: JobSpec, name: str) -> PluginObject:
-    """The coordinator's port is for the Job's own pods, also where plugin svc makes no policy. Another policy that selects
-    the pod adds to it."""
+    """The coordinator's port is for the Job's own pods, also where plugin svc makes no policy. Another policy that
+    selects the pod adds to it."""
     pods = hosts.labels(job)
     spec = {
         "podSelector": {"matchLabels": {**pods, hosts.TASK_LABEL: name}},

@@ -1,6 +1,6 @@
 """pytorch: the variables of torch.distributed (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK), and torchrun's options
-(PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, ...), with one process for each GPU of the container. Without a master task,
-the first worker is the master. Requires svc."""
+(PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE, ...), with one process for each GPU of the container. Without a master
+task, the first worker is the master. Requires svc."""
 
 from dataclasses import dataclass
 

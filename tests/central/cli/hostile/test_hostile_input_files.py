@@ -1,5 +1,5 @@
-"""Every command that reads a file, with every hostile content: exit code 2 and one sentence that names the file, or a result;
-never a traceback, nothing that a terminal obeys, in bounded time."""
+"""Every command that reads a file, with every hostile content: exit code 2 and one sentence that names the file, or a
+result; never a traceback, nothing that a terminal obeys, in bounded time."""
 
 import io
 import json

@@ -1,5 +1,5 @@
-"""`lockstep what-if` with the objects of an API server in memory. Where no scheduler answers, nodes are islands of equal
-GPUs."""
+"""`lockstep what-if` with the objects of an API server in memory. Where no scheduler answers, nodes are islands of
+equal GPUs."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""What users get wrong on elastic Jobs: one sentence in the status that names the field, no pods, and others that run are
-not disturbed."""
+"""What users get wrong on elastic Jobs: one sentence in the status that names the field, no pods, and others that run
+are not disturbed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,5 @@
-"""What a coordinator's plan says beside the members: the cause of the last change, the queue, and what a member holds."""
+"""What a coordinator's plan says beside the members: the cause of the last change, the queue, and what a member
+holds."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""The user of a Job's pods is the Job's, which an admission policy writes. Templates, which anybody writes, have none."""
+"""The user of a Job's pods is the Job's, which an admission policy writes. Templates, which anybody writes, have
+none."""
 
 from typing import Any
 

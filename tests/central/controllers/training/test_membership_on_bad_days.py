@@ -1,4 +1,5 @@
-"""Membership on bad days: the scheduler is away, half of the members are cut off, a member hangs, plans come in a rush."""
+"""Membership on bad days: the scheduler is away, half of the members are cut off, a member hangs, plans come in a
+rush."""
 
 import pytest
 

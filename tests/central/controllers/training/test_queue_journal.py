@@ -1,5 +1,5 @@
-"""A queue that is stored as a snapshot and what changed since: it is restored as it was, what a write costs depends on what
-changed, and the store stays bounded."""
+"""A queue that is stored as a snapshot and what changed since: it is restored as it was, what a write costs depends on
+what changed, and the store stays bounded."""
 
 import json
 import random

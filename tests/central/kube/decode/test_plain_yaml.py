@@ -1,4 +1,5 @@
-"""Texts against a plain count of what they stand for: within the bounds they are what PyYAML reads, beyond them refused."""
+"""Texts against a plain count of what they stand for: within the bounds they are what PyYAML reads, beyond them
+refused."""
 
 import pytest
 import yaml

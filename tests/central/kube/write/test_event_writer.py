@@ -1,5 +1,5 @@
-"""Events about objects: one for each object, reason and message within ten minutes, whatever the API server answers; and
-which reasons of a pending object are news."""
+"""Events about objects: one for each object, reason and message within ten minutes, whatever the API server answers;
+and which reasons of a pending object are news."""
 
 import random
 from collections.abc import Sequence

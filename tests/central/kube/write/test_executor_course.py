@@ -1,5 +1,5 @@
-"""When the executor sends a request again, when it gives up, and what it says then: on virtual time, with a client whose
-answers are set."""
+"""When the executor sends a request again, when it gives up, and what it says then: on virtual time, with a client
+whose answers are set."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
-"""The ConfigMap with past usage, which a stranger may have written, with every field hostile: it is read, or not kept with a
-sentence."""
+"""The ConfigMap with past usage, which a stranger may have written, with every field hostile: it is read, or not kept
+with a sentence."""
 
 import zlib
 from base64 import b64encode

@@ -1,4 +1,5 @@
-"""What queues have used, in a ConfigMap of the in-memory API server: what was written is read, and rubbish is refused."""
+"""What queues have used, in a ConfigMap of the in-memory API server: what was written is read, and rubbish is
+refused."""
 
 import json
 import zlib

@@ -1,5 +1,5 @@
-"""Every change of one field of an object: replaced by each hostile value, deleted, put twice into its list, given to its
-neighbour. Changes are numbered, so that a number repeats one."""
+"""Every change of one field of an object: replaced by each hostile value, deleted, put twice into its list, given to
+its neighbour. Changes are numbered, so that a number repeats one."""
 
 import json
 import random

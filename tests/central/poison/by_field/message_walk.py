@@ -1,6 +1,6 @@
-"""Every change of one field of a protobuf message, nested ones included: each hostile value, each list emptied, doubled and
-made long, each map given hostile keys and values, each text made bytes that are not UTF-8. Changed messages are bytes, as a
-stranger sends them."""
+"""Every change of one field of a protobuf message, nested ones included: each hostile value, each list emptied, doubled
+and made long, each map given hostile keys and values, each text made bytes that are not UTF-8. Changed messages are
+bytes, as a stranger sends them."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

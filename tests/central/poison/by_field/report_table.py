@@ -1,5 +1,5 @@
-"""What each field of an agent's report may be, written down by hand: the tests hold the service to it, and every field of
-the messages has a row."""
+"""What each field of an agent's report may be, written down by hand: the tests hold the service to it, and every field
+of the messages has a row."""
 
 from typing import NamedTuple
 

@@ -1,5 +1,5 @@
-"""Every field of every message that a stranger with a token may send, as bytes over the real gRPC service: an answer, or a
-refusal with a sentence; never an exception that nobody expected, and honest calls go on."""
+"""Every field of every message that a stranger with a token may send, as bytes over the real gRPC service: an answer,
+or a refusal with a sentence; never an exception that nobody expected, and honest calls go on."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""An object that was odd and is mended is treated as if it had never been: its gang is placed, whichever field of the pod,
-its group or its queue was wrong."""
+"""An object that was odd and is mended is treated as if it had never been: its gang is placed, whichever field of the
+pod, its group or its queue was wrong."""
 
 import random
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Each field of an agent's report at its bounds and beyond them, as bytes over the real gRPC service: at the bound it becomes
-a fact, beyond it is refused with the field's name, and what people read of it is printable."""
+"""Each field of an agent's report at its bounds and beyond them, as bytes over the real gRPC service: at the bound it
+becomes a fact, beyond it is refused with the field's name, and what people read of it is printable."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,5 @@
-"""What a tenant may write, as objects that belong together: raw, valid, and alike for both tenants but for their names."""
+"""What a tenant may write, as objects that belong together: raw, valid, and alike for both tenants but for their
+names."""
 
 import json
 from collections.abc import Callable

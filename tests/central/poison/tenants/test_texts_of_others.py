@@ -1,4 +1,5 @@
-"""No tenant reads a text of another one: whatever field of whatever object it is in, in whatever Event, status or answer."""
+"""No tenant reads a text of another one: whatever field of whatever object it is in, in whatever Event, status or
+answer."""
 
 import random
 from typing import Any

@@ -319,8 +319,8 @@ def test_the_claim_may_come_after_its_pod() -> None:
 def fits_somehow(
     free: dict[str, dict[int, int]], pods: list[tuple[int, bool]], racks: dict[str, str] | None
 ) -> bool:
-    """Whether all pods fit, each with so many devices, of one root if it says so. free: by node and root. racks: all must be
-    in one."""
+    """Whether all pods fit, each with so many devices, of one root if it says so. free: by node and root. racks: all
+    must be in one."""
     for places in product(sorted(free), repeat=len(pods)):
         if racks is not None and len({racks[node] for node in places}) > 1:
             continue

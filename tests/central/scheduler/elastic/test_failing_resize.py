@@ -1,4 +1,5 @@
-"""A controller that fails once on the second of two decided sizes: members that were not asked to leave stay until they are."""
+"""A controller that fails once on the second of two decided sizes: members that were not asked to leave stay until they
+are."""
 
 from central.controllers.composite import BatchControllers
 from central.model.facts import Fact

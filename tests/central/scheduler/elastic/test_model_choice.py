@@ -60,7 +60,8 @@ def test_a_gang_that_is_alone_starts_where_it_is_fastest(fast: int) -> None:
 
 @pytest.mark.parametrize("room", [4, 1])
 def test_pods_of_other_tasks_are_where_there_is_room(room: int) -> None:
-    """Two servers come with the trainers; beside those on the fast model there is room for both of them, or for none."""
+    """Two servers come with the trainers; beside those on the fast model there is room for both of them, or for
+    none."""
     gang = job("e", GAINS, least=4, most=4)
     add_servers(gang, 2, 2.0)
     nodes = [on(FAST, 0, 4 + room), on(SLOW, 1)]
@@ -180,8 +181,8 @@ def test_a_model_without_a_seat_is_none(whose: str) -> None:
 def test_scattered_seats_are_none_for_a_gang_that_requires_a_level(
     level: str, surplus: int
 ) -> None:
-    """Of the fast model six seats are free, or held by surplus that leaves, in two domains of three; the gang needs four in one.
-    With one more in a domain it starts there."""
+    """Of the fast model six seats are free, or held by surplus that leaves, in two domains of three; the gang needs
+    four in one. With one more in a domain it starts there."""
     close = {"lockstep.dev/topology-required": level}
     for more in (0, 1):
         sizes = {"least": 6 - more, "most": 6 + surplus}
@@ -211,8 +212,8 @@ def test_who_gets_no_seat_there_in_time_starts_on_any() -> None:
 def test_what_terminates_for_a_gang_is_a_seat_for_it(
     grace_s: int, start: tuple[float, str]
 ) -> None:
-    """It evicts what runs on the fast model, while the slow one is full. When a seat is free there, it is not in vain: the gang
-    waits for its own, but no longer than for any other seat."""
+    """It evicts what runs on the fast model, while the slow one is full. When a seat is free there, it is not in vain:
+    the gang waits for its own, but no longer than for any other seat."""
     low, high = rigid("low", 8, 0), rigid("high", 8, 0, priorityClassName="high")
     for gang, note in ((low, {"grace": f"{grace_s}s"}), (high, {"runs-for": "20s"})):
         own = gang["spec"]["tasks"][0]["template"]["metadata"]["annotations"]

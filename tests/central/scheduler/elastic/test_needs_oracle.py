@@ -140,8 +140,8 @@ def unlike(rig: Rig, name: str, pods: list[int]) -> Need:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_those_who_are_served_fit_together_when_the_others_have_left(seed: int) -> None:
-    """Gangs of unlike pods and single ones, one after the other; nobody gives more than it may, and for a gang that does
-    not fit nobody leaves."""
+    """Gangs of unlike pods and single ones, one after the other; nobody gives more than it may, and for a gang that
+    does not fit nobody leaves."""
     dice = random.Random(seed)
     rig, donors = world(dice, gangs=2, nodes=2)
     shapes = [[dice.choice((1, 2, 3)) for _ in range(dice.choice((1, 2, 3)))] for _ in range(3)]

@@ -1,9 +1,9 @@
 """Integer linear programs, stated as sums of variables and solved exactly by HiGHS. They judge claims, placements and
 shrinking in the tests.
 
-Several objectives are compared from left to right: each is minimised, then fixed, before the next. Neighbours whose values
-fit into one exact objective together are minimised in one go. Solutions are rounded to integers and checked against every
-row, so that no tolerance of the solver decides."""
+Several objectives are compared from left to right: each is minimised, then fixed, before the next. Neighbours whose
+values fit into one exact objective together are minimised in one go. Solutions are rounded to integers and checked
+against every row, so that no tolerance of the solver decides."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
@@ -98,7 +98,8 @@ class Model:
         return self.least((), *given) is not None
 
     def least(self, levels: Sequence[Sum], *given: Sum) -> tuple[int, ...] | None:
-        """The least values, compared from left to right; None: there is no solution. given: further rows, each at most 0."""
+        """The least values, compared from left to right; None: there is no solution. given: further rows, each at most
+        0."""
         rows = [*self._rows, *given]
         if any(self.limits(row)[0] > 0 for row in rows):
             return None

@@ -3,7 +3,8 @@
 Victims leave one after the other, each by one rule, whose conditions are on what its queues use at that moment:
 
 - priority: a gang of the claimant's queue (or of others, by the scheduler's option) with a lower priority
-- share: the claimant stays within its fair share, the victim's queue is above its own, and is not left with a smaller part
+- share: the claimant stays within its fair share, the victim's queue is above its own, and is not left with a smaller
+  part
   of its share than the claimant's queue has
 - own: the claimant stays within what it deserves, the victim's queue is above what it deserves
 - kept share, kept own: as share and own, and the victim's queue keeps as much
@@ -243,7 +244,8 @@ class Selection:
             model.at_most(evicted, allowed)
 
     def _keeps_guarantees(self) -> None:
-        """The claimant leaves free what others' guarantees need, up to the first of its queues that is guaranteed more."""
+        """The claimant leaves free what others' guarantees need, up to the first of its queues that is guaranteed
+        more."""
         model, tree, need = self.model, self.tree, self.claim.need
         if not any(team.guarantee for team in self.claim.teams):
             return
@@ -365,8 +367,8 @@ class Selection:
         self.model.at_most(leaving + 1, sum(len(one.nodes) for one in gone))
 
     def is_less_urgent_than(self, chosen: Leavers, team: str) -> None:
-        """All it takes of this queue is less urgent than the most urgent of the chosen ones, which would claim its place;
-        what it takes of others is as chosen."""
+        """All it takes of this queue is less urgent than the most urgent of the chosen ones, which would claim its
+        place; what it takes of others is as chosen."""
         highest = max((c.gang.priority for c in chosen if c.gang.team == team), default=None)
         amounts = {one.gang: one.amount for one in chosen}
         taken = Sum()
@@ -382,7 +384,8 @@ class Selection:
         self.model.at_most(1, taken)
 
     def is_more_urgent_than(self, other: "Selection | Leavers", team: str) -> None:
-        """As is_less_urgent_than() the other way round: what the other takes of this queue is less urgent than one of these."""
+        """As is_less_urgent_than() the other way round: what the other takes of this queue is less urgent than one of
+        these."""
         others = _amounts(other)
         tops = {gang: self.model.binary() for gang in self.gangs if gang.team == team}
         self.model.equal(total(tops.values()), 1)

@@ -1,4 +1,5 @@
-"""A node filter whose refusal begins and ends at a time: results are kept until then, and gangs that wait are tried then."""
+"""A node filter whose refusal begins and ends at a time: results are kept until then, and gangs that wait are tried
+then."""
 
 from dataclasses import replace
 from math import inf

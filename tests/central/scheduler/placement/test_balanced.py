@@ -208,8 +208,8 @@ def test_workers_are_divided_beside_a_launcher() -> None:
 
 
 def test_levels_that_no_node_knows_leave_unlike_pods_in_few_blocks() -> None:
-    """A leader beside seven workers: two of three blocks take all, and there are no zones. Parts are equal where the gang
-    takes several domains, not at the widest level that has a name."""
+    """A leader beside seven workers: two of three blocks take all, and there are no zones. Parts are equal where the
+    gang takes several domains, not at the widest level that has a name."""
     snapshot = Snapshot((ZONE, BLOCK, RACK))
     for rack, block, nodes in (("r1", "b1", 3), ("r2", "b2", 3), ("r3", "b2", 2), ("r4", "b3", 4)):
         for number in range(nodes):

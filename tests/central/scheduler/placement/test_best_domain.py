@@ -1,4 +1,5 @@
-"""The rack that a refusal names: the one that takes the most, of equal ones the first by name, and none without nodes."""
+"""The rack that a refusal names: the one that takes the most, of equal ones the first by name, and none without
+nodes."""
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import NodeGone

@@ -1,5 +1,5 @@
-"""A reason names, for each node, the resources that stop one more pod there, and counts only nodes that could serve such a
-pod."""
+"""A reason names, for each node, the resources that stop one more pod there, and counts only nodes that could serve
+such a pod."""
 
 import pytest
 

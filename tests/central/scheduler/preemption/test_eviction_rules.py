@@ -1,5 +1,5 @@
-"""Who may be evicted for whom, rule by rule: each has a claimant that it serves and one that it does not, a candidate and a
-gang that is none."""
+"""Who may be evicted for whom, rule by rule: each has a claimant that it serves and one that it does not, a candidate
+and a gang that is none."""
 
 from dataclasses import replace
 

@@ -1,6 +1,7 @@
 """Preemption and reclaim take as much work for each claimant and each victim, however many there are.
 
-Work is lines of Python that run, so that the speed of the machine does not matter; loops inside of a line count each time.
+Work is lines of Python that run, so that the speed of the machine does not matter; loops inside of a line count each
+time.
 """
 
 import sys
@@ -163,7 +164,8 @@ def departments(nodes: int) -> list[QueueSeen]:
 def test_claims_of_many_queues_leave_shares_and_earlier_claims_as_they_were_counted(
     function: FunctionType,
 ) -> None:
-    """In rounds cut into slices of one claim: shares depend on what queues use and request, and no claim changes that."""
+    """In rounds cut into slices of one claim: shares depend on what queues use and request, and no claim changes
+    that."""
 
     def counted(claimants: int) -> int:
         made = full(40, *departments(40))

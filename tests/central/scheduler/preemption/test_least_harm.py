@@ -76,7 +76,8 @@ def problem_of(
 
 
 def test_what_frees_only_what_its_row_has_enough_of_is_no_candidate() -> None:
-    """Two pods at most fit there, and for two there is just enough of the second resource; of the third, one too few."""
+    """Two pods at most fit there, and for two there is just enough of the second resource; of the third, one too
+    few."""
     gpus, cpu, memory = (
         whole(0, 1, {0: (2, 0, 0)}),
         whole(1, 1, {0: (0, 4, 0)}),

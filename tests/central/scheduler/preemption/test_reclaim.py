@@ -27,8 +27,8 @@ def test_equals_do_not_evict_equals(queue: str) -> None:
 def test_a_queue_gives_one_of_its_gangs_and_keeps_the_other(
     pods: tuple[int, ...], victims: int
 ) -> None:
-    """Queue a uses 6 GPUs, 3 on each node, and may have 2. Without both gangs it would have a smaller part of them than queue
-    b, of its 6, has already."""
+    """Queue a uses 6 GPUs, 3 on each node, and may have 2. Without both gangs it would have a smaller part of them than
+    queue b, of its 6, has already."""
     nodes = (factories.node("n", gpus=4), factories.node("m", gpus=4))
     world = World(*nodes, QueueSeen("a"), QueueSeen("b", weight=3))
     for name in ("x", "y"):
@@ -41,8 +41,8 @@ def test_a_queue_gives_one_of_its_gangs_and_keeps_the_other(
 
 
 def test_of_many_candidates_no_queue_gives_more_than_it_has_above_its_share() -> None:
-    """Queues a, b and c use 17 of 51 GPUs each, and the share of each is 15. The pods of queue a are the youngest, so that
-    they would do the least harm."""
+    """Queues a, b and c use 17 of 51 GPUs each, and the share of each is 15. The pods of queue a are the youngest, so
+    that they would do the least harm."""
     nodes = [factories.node(f"n{i}", gpus=3) for i in range(17)]
     world = World(*nodes, *map(QueueSeen, "abcd"))
     for number, queue in enumerate("cba", 1):

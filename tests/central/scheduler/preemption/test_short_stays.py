@@ -1,4 +1,5 @@
-"""What a tenant owes for short stays, to the second: which stays are charged, at which price, and until when it waits."""
+"""What a tenant owes for short stays, to the second: which stays are charged, at which price, and until when it
+waits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -19,8 +19,8 @@ def held(name: str, queue: str, *, tied: bool = False, priority: int = 0) -> Fac
 def test_pods_of_daemon_sets_are_evicted_last(
     gpus: int, queue: str, victims: tuple[str, str]
 ) -> None:
-    """By priority, inside a queue and without any, and by fair share from another queue; also where the others have a higher
-    priority."""
+    """By priority, inside a queue and without any, and by fair share from another queue; also where the others have a
+    higher priority."""
     world = World(factories.node("n", gpus=4), *([QueueSeen("a"), QueueSeen("b")] if queue else ()))
     tied, other = victims
     facts = [held(f"daemon{n}", tied, tied=True) for n in range(2)]

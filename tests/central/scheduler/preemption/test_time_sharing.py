@@ -1,4 +1,5 @@
-"""Gangs of a queue with a quantum share time: who is behind its fair share takes the place of who is ahead of its own."""
+"""Gangs of a queue with a quantum share time: who is behind its fair share takes the place of who is ahead of its
+own."""
 
 from dataclasses import replace
 

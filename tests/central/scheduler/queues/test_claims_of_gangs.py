@@ -101,8 +101,8 @@ def pods_of(gang: Gang, created: float) -> list[Fact]:
 
 
 def played(case: Case) -> tuple[list[str], set[str]]:
-    """The pods that are evicted, and those of the claimant that are bound in the end. Disruption budgets hold for those that
-    are not reclaimed past them."""
+    """The pods that are evicted, and those of the claimant that are bound in the end. Disruption budgets hold for those
+    that are not reclaimed past them."""
     made = new_scheduler(factories.LEVELS, preempt_across=case.across)
     schedule_once(made, facts_of(case), 0.0)
     victims, bound, now = list[str](), set[str](), 10.0
@@ -210,7 +210,8 @@ def test_what_holds_of_each_choice_of_victims() -> None:
 
 
 def test_surplus_that_leaves_for_capacity_counts_for_quota_whatever_its_rank() -> None:
-    """The claimant needs 3 GPUs of node 1 and 3 of its queue: one pod of 1 GPU and a member of 2, which is not the last."""
+    """The claimant needs 3 GPUs of node 1 and 3 of its queue: one pod of 1 GPU and a member of 2, which is not the
+    last."""
     gangs = [
         Gang("rest", "x", "c", 5, 1, [0] * 4 + [1] * 5, 9),
         Gang("small", "x", "a", 0, 1, [1], 1),

@@ -1,4 +1,5 @@
-"""Claims among gangs of several pods, some above a minimum, with disruption budgets and domains: judged by an exact solver."""
+"""Claims among gangs of several pods, some above a minimum, with disruption budgets and domains: judged by an exact
+solver."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -48,7 +49,8 @@ SEARCHES = {
 }
 PROTECTED = 99  # a priority that no claimant has
 BETTER = "better: "  # the search is bounded, and may miss the best choice
-# All of 10,000 drawn claims that have a better choice: choices that replace victims of another rule are bounded. One that is mended leaves the list.
+# All of 10,000 drawn claims that have a better choice: choices that replace victims of another rule are bounded. One
+# that is mended leaves the list.
 KNOWN_SEEDS = frozenset({2979, 3719, 3777, 6417, 8727, 9128})
 
 
@@ -164,8 +166,8 @@ def problem(case: Claim) -> str:
 
 
 def past_budgets(case: Claim) -> Claim:
-    """What a queue is entitled to it takes past budgets, where nothing else would do: then those of its own queue still hold,
-    and its priority counts there alone."""
+    """What a queue is entitled to it takes past budgets, where nothing else would do: then those of its own queue still
+    hold, and its priority counts there alone."""
     gangs = tuple(
         replace(one, priority=PROTECTED) if one.team == case.team and one.covered else one
         for one in case.gangs
@@ -180,8 +182,8 @@ def replaced(case: Claim, leaver: Leaver) -> Leaver:
 
 
 class Alike:
-    """The sets that the chosen one has to be among: those that keep all shares, if there are any; of these, if each takes
-    gangs of the own queue, those that take what is deserved. spare() goes over to less urgent ones."""
+    """The sets that the chosen one has to be among: those that keep all shares, if there are any; of these, if each
+    takes gangs of the own queue, those that take what is deserved. spare() goes over to less urgent ones."""
 
     def __init__(self, judge: Judge, chosen: Leavers) -> None:
         self.judge, self.chosen = judge, chosen

@@ -22,8 +22,8 @@ STEP_S = 1.0
 AT_REST_S = 2 * (LOOK_S + PREEMPTION_RETRY_S)
 MOST_VICTIMS = 2
 NODES = (4, 4, 3)
-# Of 40 days, those on which a gang is placed and evicted by one state, since priorities of queues order them and leave their
-# shares alone. One that is mended leaves the list.
+# Of 40 days, those on which a gang is placed and evicted by one state, since priorities of queues order them and leave
+# their shares alone. One that is mended leaves the list.
 KNOWN_SEEDS = {8, 34}
 
 

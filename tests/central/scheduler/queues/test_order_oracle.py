@@ -169,8 +169,8 @@ class Plain:
         return any(name in self.path(queue) for queue, line in self.lines.items() if line)
 
     def level(self, name: str) -> tuple[object, ...]:
-        """The documented order: within the share, below the deserved amount, the queue's priority, what it has received if
-        it exceeds its share, usage now and then, the gang's priority."""
+        """The documented order: within the share, below the deserved amount, the queue's priority, what it has received
+        if it exceeds its share, usage now and then, the gang's priority."""
         gang, queue = self.lines[self.next_leaf(name)][0], self.queues[name]
         exceeds = self.compares and self.exceeds(name, gang)
         deserved, used = dict(queue.deserved).get(GPU, 0), self.used.get(name, 0)

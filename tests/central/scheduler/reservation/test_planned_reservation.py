@@ -1,5 +1,5 @@
-"""When a pending gang fits first as running pods end, and where, against trying it at each end in a cluster that is built
-without those that have ended."""
+"""When a pending gang fits first as running pods end, and where, against trying it at each end in a cluster that is
+built without those that have ended."""
 
 import random
 from collections import Counter
@@ -118,8 +118,8 @@ def test_it_is_the_first_end_at_which_the_gang_fits(part: int) -> None:
 
 
 def check_place(case: Case, made: Scheduler, known: dict[str, float], found: Reservation) -> None:
-    """It has space for the gang at that time; if all that end by then is known, it is in use the longest; and it says on
-    whose end it depends."""
+    """It has space for the gang at that time; if all that end by then is known, it is in use the longest; and it says
+    on whose end it depends."""
     gone = {uid for uid, end in known.items() if end <= found.start}
     rows, columns = found.place.rows.tolist(), made.state.snapshot.columns
     freed = Counter[int]()

@@ -33,7 +33,8 @@ CLASSES = (
 
 
 class Cluster:
-    """Pods that run on drawn GPUs, shares of GPUs and NICs of nodes, some of whose GPUs have failed or are shared no more."""
+    """Pods that run on drawn GPUs, shares of GPUs and NICs of nodes, some of whose GPUs have failed or are shared no
+    more."""
 
     def __init__(self, dice: random.Random) -> None:
         self.sick = [{*dice.sample(range(GPUS), dice.randrange(3))} for _ in range(NODES)]
@@ -72,7 +73,8 @@ class Cluster:
 
     @property
     def last(self) -> set[str]:
-        """Of each GPU that is shared no more, one of its pods: it is not foreseen that it is whole again once all have gone."""
+        """Of each GPU that is shared no more, one of its pods: it is not foreseen that it is whole again once all have
+        gone."""
         found = {
             (node, gpu): name for name, (node, gpu, _) in self.on.items() if gpu in self.kept[node]
         }

@@ -108,8 +108,8 @@ def test_the_need_less_what_returns_in_time(kind: str) -> None:
 
 
 def test_gpus_of_the_place_are_kept_whole_and_others_stay() -> None:
-    """What is free of a shared GPU of the place goes to nobody else, so that it is whole once its last pod is gone. Rows
-    that are lent, and GPUs that are in use, are left as they are."""
+    """What is free of a shared GPU of the place goes to nobody else, so that it is whole once its last pod is gone.
+    Rows that are lent, and GPUs that are in use, are left as they are."""
     made = new_scheduler(factories.LEVELS)
     facts: list[Fact] = [factories.node(f"n{n}", shares=True) for n in range(3)]
     facts += [factories.report(f"n{n}", factories.topology(shares=True)) for n in range(3)]

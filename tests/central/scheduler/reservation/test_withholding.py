@@ -194,8 +194,8 @@ def test_a_reason_is_counted_anew_after_whatever_may_change_its_numbers() -> Non
 
 
 def test_reserved_gpus_are_counted_as_the_node_has_them_now() -> None:
-    """A shared GPU is no longer whole, but the node's free amount keeps it. Of 8 whole GPUs the reservation takes 5; once pods
-    share four of them, 4 are free without it."""
+    """A shared GPU is no longer whole, but the node's free amount keeps it. Of 8 whole GPUs the reservation takes 5;
+    once pods share four of them, 4 are free without it."""
     made = new_scheduler(factories.LEVELS)
     schedule_once(made, [factories.node("n", shares=True), factories.report("n")], 0.0)
     held, snapshot = reserved(made, "a", [0], 5), made.state.snapshot

@@ -16,8 +16,8 @@ OVER = 2.0 + GRACE_S + AFTER_S
 
 
 def world_with_a_lost_pod(*, ready: bool = False, grace_s: int = GRACE_S) -> World:
-    """The queue may use eight GPUs. Its gang's pod on n0 is asked to end at 2 s, when its node dies, and its replacement
-    waits."""
+    """The queue may use eight GPUs. Its gang's pod on n0 is asked to end at 2 s, when its node dies, and its
+    replacement waits."""
     world = World(factories.node("n0"), factories.node("n1"), lost_after_s=AFTER_S)
     world.step(0.5, QueueSeen("default", capability=((GPU, 8),)))
     world.step(1.0, *job("g", 1, 8))

@@ -210,7 +210,8 @@ def test_nothing_is_kept_of_queues_that_are_gone() -> None:
 
 
 def test_allocated_amounts_are_quantities_of_what_is_used() -> None:
-    """CPU in thousandths, bytes in Mi where they are whole ones, and other resources as numbers; read with plain units."""
+    """CPU in thousandths, bytes in Mi where they are whole ones, and other resources as numbers; read with plain
+    units."""
     units = {"m": 1, "Mi": 2**20, "": 1}
     sums = {
         "cpu": 2500,

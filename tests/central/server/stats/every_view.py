@@ -1,5 +1,5 @@
-"""The numbers of one moment as each view shows them: console, history, metrics, topology, top, queue tree and list, group
-list, job view and explain. What the scheduler writes into objects is kept as the API server would."""
+"""The numbers of one moment as each view shows them: console, history, metrics, topology, top, queue tree and list,
+group list, job view and explain. What the scheduler writes into objects is kept as the API server would."""
 
 import re
 from collections import Counter

@@ -380,7 +380,8 @@ def test_a_real_scheduler(box: tuple[FaultyCluster, int], browser: Browser) -> N
 
 
 def test_what_if_on_a_real_scheduler(box: tuple[FaultyCluster, int], browser: Browser) -> None:
-    """Two nodes run `train`, and `giant` waits for three: it would start if `train` ended, and not with a rack cordoned."""
+    """Two nodes run `train`, and `giant` waits for three: it would start if `train` ended, and not with a rack
+    cordoned."""
     cluster, port = box
     token = cluster.token_file.read_text()
     submit(cluster, "train", 2, 8)

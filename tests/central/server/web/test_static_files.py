@@ -1,4 +1,5 @@
-"""The console makes no HTML of texts: names and sentences of strangers are text nodes, and the page may run its own files only."""
+"""The console makes no HTML of texts: names and sentences of strangers are text nodes, and the page may run its own
+files only."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The process behind the console's what-if: real processes of small programs in its place, and over HTTP who may ask."""
+"""The process behind the console's what-if: real processes of small programs in its place, and over HTTP who may
+ask."""
 
 import asyncio
 import http.client

@@ -1,5 +1,5 @@
-"""Strangers and tenants at the console's what-if: bodies that are slow, deep, too long or too short, a hundred at once, and
-counts that no cluster has. Others are served, and nothing stays."""
+"""Strangers and tenants at the console's what-if: bodies that are slow, deep, too long or too short, a hundred at once,
+and counts that no cluster has. Others are served, and nothing stays."""
 
 import http.client
 import json
