@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -92,3 +93,15 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
     if not text.isdecimal():
         raise BadVariable(f'{name}="{text}": must be a whole number; the plugin elastic sets it')
     return int(text)
+
+
+def seconds(name: str, default: float, environ: Mapping[str, str] = os.environ) -> float:
+    """Raises BadVariable."""
+    text = environ.get(name, "")
+    try:
+        found = float(text) if text else default
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise BadVariable(f'{name}="{text}": must be a number of seconds; 0 turns it off')
+    return found

@@ -8,12 +8,13 @@ Design: docs/design/training.md"""
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from .environment import seconds
 
 LEAST_S = 60.0  # where the coordinator does not say
 VARIABLE = "LOCKSTEP_HANG_AFTER"  # seconds; 0: never
@@ -36,7 +37,7 @@ class StepWatch:
         self, tell: Callable[[dict[str, Any]], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tell, self._clock = tell, clock
-        self.least_s = float(os.environ.get(VARIABLE) or LEAST_S)
+        self.least_s = seconds(VARIABLE, LEAST_S)
         self._usual_s = self._longest_s = 0.0
         self._busy, self._loads = 0, False
         self.begin()

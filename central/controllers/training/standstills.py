@@ -6,7 +6,7 @@ cause are ranks that have begun fewer collectives than the others, and of those 
 Design: docs/design/training.md
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from central.model.json_types import Json
 
 REPLACED_PER_HOUR = 6
 _HOUR_S = 3600.0
-_KEPT = 64  # stacks of ranks that wait in a collective
+_KEPT = 64  # stacks: of ranks that wait in a collective, and of others
 _SHOWN = 200  # characters of a stack in a sentence
 
 
@@ -45,6 +45,7 @@ class Standstills:
     blamed: tuple[int, ...] = ()  # members
     _generation: int = 0
     _by_rank: dict[int, Standstill] = field(default_factory=dict)
+    _stacks: Counter[bool] = field(default_factory=Counter)  # kept, by whether the rank waits
     _replaced: deque[float] = field(default_factory=deque)  # times
 
     def add(self, generation: int, size: int, one: Standstill) -> bool:
@@ -52,8 +53,12 @@ class Standstills:
         if generation != self._generation:
             self.end()
             self._generation = generation
-        if one.waits_in and len(self._by_rank) >= _KEPT:
+        waits, before = bool(one.waits_in), self._by_rank.pop(one.rank, None)
+        if before is not None and before.stack:
+            self._stacks[bool(before.waits_in)] -= 1
+        if self._stacks[waits] >= _KEPT:
             one = replace(one, stack="")
+        self._stacks[waits] += bool(one.stack)
         self._by_rank[one.rank] = one
         if self.sentence or len(self._by_rank) < size:
             return False
@@ -66,6 +71,7 @@ class Standstills:
         """A step was taken, or the generation ends."""
         self.sentence, self.blamed = "", ()
         self._by_rank.clear()
+        self._stacks.clear()
 
     def follow(self, live: Generation | None) -> None:
         if self._by_rank and (live is None or live.number != self._generation):

@@ -131,3 +131,16 @@ def test_so_many_an_hour() -> None:
     assert not made.may_replace(3599.0)
     assert made.may_replace(3600.0)
     assert not made.may_replace(3600.0)
+
+
+def test_stacks_are_kept_of_some_ranks_that_wait_and_some_that_do_not() -> None:
+    made = Standstills()
+    ranks = [waits(rank) for rank in range(200)]
+    ranks += [replace(LOADS, member=rank, rank=rank) for rank in range(200, 400)]
+    for one in [*ranks, *ranks]:  # told twice
+        made.add(1, 401, one)
+    made.add(1, 401, replace(LOADS, member=400, rank=400, stack=""))
+    shown = made.json()
+    assert shown is not None
+    kept = [each["rank"] for each in shown["ranks"] if each["stack"]]
+    assert kept == [*range(64), *range(200, 264)]
