@@ -1,6 +1,5 @@
 """The console behind a proxy: over TLS, under a path, for users that the proxy has logged in."""
 
-import asyncio
 import base64
 import http.client
 import json
@@ -9,15 +8,13 @@ import threading
 import urllib.request
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from central.server import tls
 from central.server.argtypes import https_url
@@ -215,56 +212,48 @@ def test_the_network_is_reached_over_tls_only() -> None:
         pass
 
 
-async def _forward(request: web.Request, port: int, trust: ssl.SSLContext) -> web.StreamResponse:
-    """As a proxy does that has logged ann in: its own word in place of the user's."""
-    headers = {"Host": HOST, "Authorization": basic("ann")}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(
-            f"https://localhost:{port}{request.rel_url}", headers=headers, ssl=trust
-        ) as found,
-    ):
-        kind = {"Content-Type": found.headers.get("Content-Type", "")}
-        answer = web.StreamResponse(status=found.status, headers=kind)
-        await answer.prepare(request)
-        async for chunk in found.content.iter_any():
-            await answer.write(chunk)
-    return answer
-
-
 @contextmanager
 def front(port: int, credentials: tls.Credentials) -> Iterator[int]:
-    """A proxy before the console at this port."""
-    loop, ready, ending = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
-    own = free_port()
+    """A proxy before the console at this port that has logged ann in: its own word is in place of the user's. Ends when
+    its clients have."""
+    trust = ssl.create_default_context(cadata=credentials.ca.decode())
 
-    async def serve() -> None:
-        trust = ssl.create_default_context(cadata=credentials.ca.decode())
-        app = web.Application()
-        app.router.add_get("/{any:.*}", partial(_forward, port=port, trust=trust))
-        runner = web.AppRunner(app, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", own).start()
-        ready.set()
-        await ending.wait()
-        await runner.cleanup()
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with closing(
+                http.client.HTTPSConnection("localhost", port, timeout=60, context=trust)
+            ) as console:
+                console.request(
+                    "GET", self.path, headers={"Host": HOST, "Authorization": basic("ann")}
+                )
+                found = console.getresponse()
+                self.send_response(found.status)
+                self.send_header("Content-Type", found.headers["Content-Type"])
+                self.end_headers()
+                with suppress(ConnectionError):  # the browser has left
+                    while piece := found.read1(1 << 16):
+                        self.wfile.write(piece)
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
-        yield own
-    finally:
-        loop.call_soon_threadsafe(ending.set)
-        thread.join(60)
-        loop.close()
+        def log_message(self, *_: object) -> None: ...
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = False  # so that server_close() waits for them
+
+    with Server(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.slow
 def test_a_browser_opens_it_without_a_token(
     console: WebServer, credentials: tls.Credentials, tmp_path: Path
 ) -> None:
-    with Browser.started(tmp_path) as browser, front(console.port, credentials) as port:
+    with front(console.port, credentials) as port, Browser.started(tmp_path) as browser:
         page = browser.page(f"http://localhost:{port}/lockstep/", width=1200, height=800)
         page.until("document.getElementById('state').textContent.startsWith('live')")
         page.until("document.querySelectorAll('#body tbody tr').length > 0")
