@@ -67,7 +67,9 @@ def refuse_next(
     holders = [gang for key in scheduler.reservations if (gang := pending.waiting.get(key))]
     excluded = columns.mask(columns.rows_of((*holders, *left_out)))
     answers: dict[int, _KnownRefusal] = {}
-    known = [n for n, same in first_refused.items() if same.attempt.refused_at == pending.epoch]
+    known = list[int]()
+    if most_pods is not None:  # else the answer to each request is looked for, below
+        known = [n for n, same in first_refused.items() if same.attempt.refused_at == pending.epoch]
     count, width = 0, FIRST_WINDOW
     while count < len(rows):
         window = rows[count : count + width]
@@ -75,8 +77,9 @@ def refuse_next(
         fit = _until(excluded[window] | is_long | ~columns.waiting[window])
         if barred:
             fit = _until(np.array([g.namespace in barred for g in columns.of(window[:fit])]), fit)
-        alike = np.isin(columns.equivalence[window[:fit]], known)
-        unknown = alike | ~_lack_gpus(scheduler, window[:fit], most_pods)
+        unknown = ~_lack_gpus(scheduler, window[:fit], most_pods)
+        if known:
+            unknown |= np.isin(columns.equivalence[window[:fit]], known)
         fit = _answer(scheduler, window[:fit], first_refused, answers, unknown)
         fit = _within_turn(columns, window[:fit], goes_on, unknown[:fit])
         count, width = count + fit, 8 * width

@@ -29,10 +29,8 @@ def fair_shares(queues: SharedTree, resource: str) -> dict[str, int]:
 
 
 def own_amount(queues: Queues, queue: Queue, resource: str) -> int:
-    """The deserved amount or the guarantee, whichever is more; of an inner queue that names neither, its
-    children's."""
-    demand = _table(queues, resource).demand(queue)
-    return max(demand.deserved, demand.guarantee)
+    """See ShareTable.own_amount()."""
+    return _table(queues, resource).own_amount(queue)
 
 
 def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
@@ -58,14 +56,13 @@ def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
     for queue in queues.by_name[gang.account.queue].path[:-1]:
         if queue.parent is None or not queue.seen.reclaimable:
             return False
-        others = [o for o in queue.parent.children if o is not queue and o.is_waiting]
-        for resource, amount in gang.attempt.need.items() if others else ():
-            will_use = queue.used.get(resource, 0) + amount
-            if will_use <= own_amount(queues, queue, resource) or not queues.is_shared(resource):
+        for resource, amount in gang.attempt.need.items():
+            table, will_use = _table(queues, resource), queue.used.get(resource, 0) + amount
+            if will_use <= table.own_amount(queue) or not queues.is_shared(resource):
                 continue
-            most, table = fair_shares(queues, resource)[queue.parent.name], _table(queues, resource)
-            due = sum(min(own_amount(queues, o, resource), table.demand(o).demand) for o in others)
-            if due and will_use + due > most:
+            others = [o for o in table.entitled(queue.parent) if o is not queue and o.is_waiting]
+            due = sum(min(table.own_amount(o), table.demand(o).demand) for o in others)
+            if due and will_use + due > fair_shares(queues, resource)[queue.parent.name]:
                 return True
     return False
 

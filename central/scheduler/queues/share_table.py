@@ -17,11 +17,12 @@ from central.scheduler.queues.queue_tree_node import Queue
 class ShareTable:
     """Valid for one tree: a queue with other terms or another parent needs a new table."""
 
-    __slots__ = ("_demands", "_divided", "_resource", "_shares", "_total")
+    __slots__ = ("_demands", "_divided", "_entitled", "_resource", "_shares", "_total")
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
         self._demands: dict[str, QueueDemand] = {}  # by queue, those that are known
+        self._entitled: dict[str, list[Queue]] = {}  # by the queue above
         self._shares: dict[str, int] = {}
         self._divided: dict[str, list[QueueDemand]] = {}  # what each share was divided among
         self._total: int | None = None  # that is divided; None: shares are outdated
@@ -49,6 +50,19 @@ class ShareTable:
             queue.seen.strict_priority,
         )
         return found
+
+    def entitled(self, above: Queue) -> list[Queue]:
+        """Returns the queues below that have a deserved amount or a guarantee, which are terms of the tree."""
+        if (known := self._entitled.get(above.name)) is None:
+            known = [each for each in above.children if self.own_amount(each)]
+            self._entitled[above.name] = known
+        return known
+
+    def own_amount(self, queue: Queue) -> int:
+        """The deserved amount or the guarantee, whichever is more; of an inner queue that names neither, its
+        children's."""
+        demand = self.demand(queue)
+        return max(demand.deserved, demand.guarantee)
 
     def shares(self, root: Queue, total: int) -> dict[str, int]:
         """Returns the share of each queue by name: at most its demand, in whole devices. After a change it is another
