@@ -1,8 +1,7 @@
 """Prepare a release; publish nothing.
 
     python daemonset/release.py 0.2.0 --write                     write the version into every file that names it, and
-    the
-                                                                  date into CHANGELOG.md; commit that
+                                                                  the date into CHANGELOG.md; commit that
     python daemonset/release.py 0.2.0 --base IMAGE@sha256:...     check, then build everything into build/release-0.2.0:
                                                                   images, lists of their packages, chart, manifests,
                                                                   JSON schemas, the manifest for krew, wheels, checksums

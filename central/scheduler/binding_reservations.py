@@ -69,14 +69,12 @@ class BindingReservations:
         1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
            priority.
         2. A started gang that is below its minimum, and a gang with victims, may use the plan of another gang, unless
-        that
-           one is more urgent in the same queue. Else the two would wait for each other.
+           that one is more urgent in the same queue. Else the two would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.
         5. Until it is strict, gangs of the same queue may use it that are tried before its own gang in this pass; those
-        of
-           any queue if its start is unknown.
+           of any queue if its start is unknown.
         6. More urgent gangs of the same queue may use it, those of any queue with --preempt-across queues, and gangs
            of another queue whose turn comes first (QueueTurns.passes()).
         7. It is closed to all others.

@@ -4,8 +4,7 @@
 DaemonSet's), then
    priority
 2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the
-least
-   urgent of those above its minimum go
+   least urgent of those above its minimum go
 3. work lost: GPU-seconds since the start or the last checkpoint
 4. pods
 5. capacity that they hold: GPUs

@@ -212,8 +212,7 @@ def _greedy(problem: LeastHarmProblem, key: UnitOrder) -> list[EvictionUnit] | N
     - by harm, small gangs come first. Pods request 4 GPUs; four gangs of 1 GPU have lost 10 GPU-s
       each, one gang of 4 GPUs 50. The four small gangs are evicted: harm (4, 40, 4).
     - by harm per size, large gangs come first: harm (1, 50, 1), which is less. But if one pod of 1
-    GPU
-      is missing, this order evicts the large gang, where a small one would do: (1, 10, 1).
+      GPU is missing, this order evicts the large gang, where a small one would do: (1, 10, 1).
 
     So choose_victims() tries both and keeps the better answer.
     """

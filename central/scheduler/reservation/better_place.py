@@ -6,8 +6,7 @@ rule out would find nothing better:
 
     start    the gang fits no earlier than own.start if its pods do not, node by node, with all that ends before
     lacking  on a node with 5 free GPUs, pods of 2 GPUs lack 0, 0, 1, 2, 2, ... GPUs, one after the other. The cheapest
-    of
-             the nodes of a domain, as many as the gang has pods, are the least that it can lack there
+             of the nodes of a domain, as many as the gang has pods, are the least that it can lack there
 
 Design: docs/design/reservations.md
 """

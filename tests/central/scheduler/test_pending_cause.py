@@ -3,11 +3,9 @@
 Their rules, as of August 2026, with the sources (a pod counts only while it has no node):
 
     Karpenter 1.14, pkg/utils/pod/scheduling.go, IsProvisionable: a condition PodScheduled with the reason
-    Unschedulable, and no
-        nominatedNodeName
+        Unschedulable, and no nominatedNodeName
     cluster-autoscaler, pkg/utils/kubernetes/listers.go, ArrangePodsBySchedulability: with a nominatedNodeName the pod
-    counts as
-        being on that node; else PodScheduled is False with the reason Unschedulable
+        counts as being on that node; else PodScheduled is False with the reason Unschedulable
 """
 
 from collections.abc import Callable, Sequence

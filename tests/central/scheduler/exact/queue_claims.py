@@ -4,8 +4,7 @@ Victims leave one after the other, each by one rule, whose conditions are on wha
 
 - priority: a gang of the claimant's queue (or of others, by the scheduler's option) with a lower priority
 - share: the claimant stays within its fair share, the victim's queue is above its own, and is not left with a smaller
-  part
-  of its share than the claimant's queue has
+  part of its share than the claimant's queue has
 - own: the claimant stays within what it deserves, the victim's queue is above what it deserves
 - kept share, kept own: as share and own, and the victim's queue keeps as much
 """
