@@ -23,6 +23,7 @@ from central.coordinator.saving import Saving
 from central.coordinator.scheduler_endpoint import SchedulerEndpoint
 from central.coordinator.scheduler_link import SchedulerLink
 from central.coordinator.state_store import CannotStore, FileStore, NoStore, StateStore
+from central.server import argtypes
 from protos.common import logs
 
 _LOG = logging.getLogger(__name__)
@@ -205,14 +206,9 @@ def _rules(args: argparse.Namespace) -> MembershipRules:
 
 def _token(path: str) -> bytes:
     try:
-        found = Path(path).read_bytes().strip()
-    except OSError as error:
-        raise CannotServe(f"--token-file {path}: {error.strerror}") from error
-    if len(found) < _SHORTEST_TOKEN:
-        raise CannotServe(
-            f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters"
-        )
-    return found
+        return argtypes.secret("--token-file", path, _SHORTEST_TOKEN)
+    except ValueError as error:
+        raise CannotServe(str(error)) from error
 
 
 def _tls(folder: str) -> ssl.SSLContext | None:

@@ -92,6 +92,17 @@ def https_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def secret(flag: str, file: str, least: int) -> bytes:
+    """Reads the file that a flag names. Raises ValueError, whose sentence does not contain the secret."""
+    try:
+        found = Path(file).read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"{flag} {file}: {error.strerror}") from error
+    if len(found) < least:
+        raise ValueError(f"{flag} {file}: needs at least {least} characters")
+    return found
+
+
 def label_keys(text: str) -> tuple[str, ...]:
     """Levels of the network tree. Empty for a cluster without racks."""
     found = names(text)

@@ -3,21 +3,21 @@
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from central.kube.transport.access_review import AccessReviewer
 from central.kube.transport.http_client import Client
 from central.kube.transport.token_review import TokenReviewer
-from central.server import tls
+from central.server import argtypes, tls
 from central.server.grpc.grpc_server import Server
 from central.server.optional_part import begin_optional
 from central.server.settings import Settings
-from central.server.web.front_proxy import FrontProxy, proxy_secret
+from central.server.web.front_proxy import SHORTEST_SECRET, FrontProxy
 from central.server.web.kube_events import KubeEvents
 from central.server.web.web_api import WebApi
 from central.server.web.web_server import ConsoleUnservable, WebServer
 from central.server.web.what_if_process import WhatIfProcess
 
+PROXY_SECRET = "--console-proxy-secret"
 log = logging.getLogger(__name__)
 
 
@@ -38,10 +38,17 @@ def serve_console(
     events = KubeEvents(client.address())
 
     def make() -> WebServer:
-        more: dict[str, Any] = {"what_if": what_if, "events": events, "proxy": _proxy(settings)}
-        if settings.console_url:
-            more["tls"] = tls.server_context(credentials)
-        return WebServer(settings.console_listen, api, reviewer, access, **more)
+        context = tls.server_context(credentials) if settings.console_url else None
+        return WebServer(
+            settings.console_listen,
+            api,
+            reviewer,
+            access,
+            what_if=what_if,
+            events=events,
+            proxy=_proxy(settings),
+            tls=context,
+        )
 
     console = begin_optional("web console", make)
     if console is None:
@@ -61,7 +68,7 @@ def _proxy(settings: Settings) -> FrontProxy | None:
             )
         return None
     try:
-        secret = proxy_secret(file) if file else b""
+        secret = argtypes.secret(PROXY_SECRET, file, SHORTEST_SECRET) if file else b""
     except ValueError as error:
         raise ConsoleUnservable(str(error)) from error
     return FrontProxy(settings.console_url, secret, "" if prefix == "-" else prefix)

@@ -117,11 +117,16 @@ def _levels(levels: int) -> float:
             factories.gang(f"w{number}", 2, queue=f"q{number % 100}", created=float(number))
         )
         facts += [factories.pod(f"w{number}-{rank}", 4, f"w{number}") for rank in range(2)]
-    schedule_once(made, facts, 1000.0)
+    return _gpus_freed(made, facts, 1000.0)
+
+
+def _gpus_freed(made: Scheduler, facts: list[Fact], now: float) -> float:
+    """Milliseconds of the cycle after a GPU is freed, where these gangs wait."""
+    schedule_once(made, facts, now)
     spent = []
     for number in range(ROUNDS):
         apply(made, PodGone(f"uid-s-{number * 8}"))
-        spent.append(_timed(lambda at=1010.0 + number: decide(made, at)))  # type: ignore[misc]
+        spent.append(_timed(lambda at=now + 10.0 + number: decide(made, at)))  # type: ignore[misc]
     return statistics.median(spent)
 
 
@@ -133,12 +138,7 @@ def _reservations(gangs: int) -> float:
         facts.append(factories.gang(f"big{number}", 2, created=float(number)))
         facts += [factories.pod(f"big{number}-{rank}", 8, f"big{number}") for rank in range(2)]
     facts += [factories.pod(f"small-{at}", 2, created=1e4 + at) for at in range(2000)]
-    schedule_once(made, facts, 2000.0)
-    spent = []
-    for number in range(ROUNDS):
-        apply(made, PodGone(f"uid-s-{number * 8}"))
-        spent.append(_timed(lambda at=2010.0 + number: decide(made, at)))  # type: ignore[misc]
-    return statistics.median(spent)
+    return _gpus_freed(made, facts, 2000.0)
 
 
 def _elastic(jobs: int) -> float:

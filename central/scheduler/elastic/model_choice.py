@@ -139,9 +139,8 @@ class ModelChoices:
         candidate: _Candidate,
         slowest: float,
     ) -> float | None:
-        """Its harm there in units of that at its least size where it is slowest, and what its seats are worth to
-        others.
-        None: there is no seat."""
+        """Returns the gang's harm there, in units of that at its least size where it is slowest, and what its seats are
+        worth to others; None: there is no seat."""
         rows = frozenset(candidate.rows)
         pool = Pool(spec, list(self._there(context, gang, spec, rows)), rows)
         coming = [

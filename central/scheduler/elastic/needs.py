@@ -310,8 +310,8 @@ class _Counts:
     def _kept_together(
         self, view: PodClassCapacity, chosen: list[Member], fitting: int
     ) -> list[Member]:
-        """As many members of the same donors, but those whose seats leave the others closest to each other; if that
-        many of the pods fit without them, too."""
+        """Returns as many members of the same donors, but those whose seats leave the others closest to each other; if
+        that many of the pods fit without them, too."""
         going = {id(pod) for pods in self.found.leaving.values() for pod in pods}
         others: list[Member] = []
         for index, count in Counter(index for index, _ in chosen).items():

@@ -66,8 +66,8 @@ def pool_with(
     newcomers: Sequence[ElasticGang],
     spec: PodSpec,
 ) -> Pool:
-    """Of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that sort, which are
-    about to start."""
+    """Makes the pool of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that
+    sort, which are about to start."""
     started = [
         gang
         for gang in gangs

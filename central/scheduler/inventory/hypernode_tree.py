@@ -56,6 +56,10 @@ class HyperNodeTree:
             self._errors = {name: self.error_of(name) for name in names}
         return self._errors
 
+    def domains_of(self, node: NodeSeen) -> Mapping[str, str]:
+        """Returns the HyperNode that the node is in at each level."""
+        return self.domains.get(node.name, {})
+
     def error_of(self, name: str) -> str:
         """Returns what is wrong with the HyperNode; "" if nothing is."""
         if name in self._wrong or name not in self._twice:

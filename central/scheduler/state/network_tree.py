@@ -45,9 +45,7 @@ class NetworkTree:
             return []
         levels = self.built.levels if self.hypernodes else self._label_levels
         if self._stale or levels != snapshot.columns.domains.levels:
-            domains = self.built.domains
-            of_hypernodes = lambda node: domains.get(node.name, {})  # noqa: E731
-            snapshot.relevel(levels, of_hypernodes if self.hypernodes else NodeSeen.levels)
+            snapshot.relevel(levels, self.built.domains_of if self.hypernodes else NodeSeen.levels)
         gone = sorted(self._concerned - self.hypernodes.keys())
         concerned = [*filter(self._concerned.__contains__, self.hypernodes), *gone]
         self._stale, self._concerned = False, set()

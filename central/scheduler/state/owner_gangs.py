@@ -82,8 +82,9 @@ class OwnerGangs:
     def declare(
         self, namespace: str, gang: str, members: Iterable[str], *, joined: bool
     ) -> list[PodSeen]:
-        """Of a controller's object. members: uids of its pods in gangs. joined: they are one gang, whatever replica
-        they are of. Returns the pods that waited for it alone, and the members if their gang may be another one now."""
+        """Records the gang that a controller's object declares. members: uids of its pods in gangs. joined: they are
+        one gang, whatever replica they are of. Returns the pods that waited for it alone, and the members if their gang
+        may be another one now."""
         key = (namespace, gang)
         self.declared.add(key)
         ready = [uid for uid in self.held if self._is_complete(self.pods[uid])]

@@ -9,7 +9,6 @@ import base64
 import binascii
 import hmac
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from central.model.identity import Identity
@@ -55,16 +54,3 @@ class FrontProxy:
         if any(each.startswith("system:") for each in named):
             raise RequestRefused(403, "names that begin with system: are Kubernetes' own")
         return Identity(named[0], groups=(*named[1:], EVERYBODY))
-
-
-def proxy_secret(file: str) -> bytes:
-    """Raises ValueError, whose sentence does not contain the secret."""
-    try:
-        found = Path(file).read_bytes().strip()
-    except OSError as error:
-        raise ValueError(f"--console-proxy-secret {file}: {error.strerror}") from error
-    if len(found) < SHORTEST_SECRET:
-        raise ValueError(
-            f"--console-proxy-secret {file}: needs at least {SHORTEST_SECRET} characters"
-        )
-    return found

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import orjson
@@ -142,8 +141,9 @@ class WebServer:
             raise RequestRefused(
                 403, "Events are read with the user's own token, and the proxy sends none"
             )
-        read = partial(events.answer, token=token)
-        body = await self._ask(asked, request.caller, token, lambda one, _: read(one))
+        body = await self._ask(
+            asked, request.caller, token, lambda one, _: events.answer(one, token)
+        )
         return HttpAnswer(200, body)
 
     def problem(self, status: int, why: str) -> HttpAnswer:

@@ -3,7 +3,6 @@ replacement. A healthy job that saves or evaluates for longer than a step may ta
 
 Design: docs/design/training.md"""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,6 @@ def script() -> str:
     return text.replace(
         "        optimizer.zero", "        if step == 20: hang('step')\n        optimizer.zero"
     )
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -123,12 +122,6 @@ class PsJob:
 
     def weights(self) -> list[float]:
         return [float(w) for number in range(2) for w in self.state(number)["weights"]]
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 @pytest.mark.parametrize("seed", RUNS)

@@ -5,7 +5,6 @@ Design: docs/design/training.md"""
 
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -43,12 +42,6 @@ def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict
     said = {record for one in last for record in one["ids"]}
     missing = [record for record in ids[last[0]["step"]] if record not in said]
     return [last[0] | {"ids": missing}]
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

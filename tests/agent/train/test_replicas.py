@@ -5,7 +5,6 @@ Design: docs/design/training.md"""
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -74,12 +73,6 @@ for world in job.worlds():
     if step == steps:
         break
 """
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

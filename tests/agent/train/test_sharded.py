@@ -4,7 +4,6 @@ loaded at the same, fewer or more ranks.
 Design: docs/design/training.md"""
 
 import json
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -276,12 +275,6 @@ for world in job.worlds():
     job.checkpoints.wait()
     dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 LAUNCH = ["-m", "lockstep_train.launch", "--stop-wait=20", "--", torch_training.SELF]

@@ -6,7 +6,7 @@ Design: docs/design/training.md"""
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -126,12 +126,6 @@ class Curve:
             worst = max(worst, abs(mine - others) / others)
         assert worst <= within
         return worst
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as made:
-        yield made
 
 
 def fixed(stack: ExitStack, folder: Path, steps: int, batch: int) -> Curve:

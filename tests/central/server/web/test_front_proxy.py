@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from central.server import tls
-from central.server.argtypes import https_url
-from central.server.web.front_proxy import FrontProxy, proxy_secret
+from central.server.argtypes import https_url, secret
+from central.server.web.front_proxy import SHORTEST_SECRET, FrontProxy
 from central.server.web.web_request import check
 from central.server.web.web_server import ConsoleUnservable, WebServer
 from central.standalone.local_cluster import free_port
@@ -176,6 +176,13 @@ def test_without_a_prefix_kubernetes_own_names_are_refused() -> None:
     assert not any(each.startswith("system:") for each in (found.user, *found.groups[:-1]))
 
 
+def test_as_many_groups_and_characters_as_are_allowed() -> None:
+    headers = {"Authorization": basic("a" * 248), "X-Forwarded-Groups": "g," * 200}
+    found = PROXY.user(HttpRequest("GET", "/", {}, headers=headers))
+    assert found is not None
+    assert (len(found.user), len(found.groups)) == (253, 201)
+
+
 def test_no_secret_no_word() -> None:
     headers = {"Authorization": basic("ann", "")}
     assert FrontProxy(PROXY.url).user(HttpRequest("GET", "/", {}, headers=headers)) is None
@@ -196,13 +203,15 @@ def test_addresses() -> None:
 def test_secrets(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     with pytest.raises(ValueError, match=r"--console-proxy-secret .*secret: No such file"):
-        proxy_secret(str(file))
+        secret("--console-proxy-secret", str(file), SHORTEST_SECRET)
     file.write_text("short\n")
     with pytest.raises(ValueError, match="needs at least 16") as refused:
-        proxy_secret(str(file))
+        secret("--console-proxy-secret", str(file), SHORTEST_SECRET)
     assert "short" not in str(refused.value)
+    file.write_text("x" * 16)
+    assert secret("--console-proxy-secret", str(file), SHORTEST_SECRET) == b"x" * 16
     file.write_text(f"{SECRET}\n")
-    assert proxy_secret(str(file)) == SECRET.encode()
+    assert secret("--console-proxy-secret", str(file), SHORTEST_SECRET) == SECRET.encode()
 
 
 def test_the_network_is_reached_over_tls_only() -> None:
@@ -263,12 +272,12 @@ def test_a_browser_opens_it_without_a_token(
 
 @pytest.mark.slow
 def test_a_real_scheduler_takes_the_flags(tmp_path: Path) -> None:
-    secret, port = tmp_path / "secret", free_port()
-    secret.write_text(SECRET)
+    file, port = tmp_path / "secret", free_port()
+    file.write_text(SECRET)
     flags = [
         f"--console-listen=0.0.0.0:{port}",
         f"--console-url={PROXY.url}",
-        f"--console-proxy-secret={secret}",
+        f"--console-proxy-secret={file}",
     ]
     with FaultyCluster([], flags=flags) as cluster:
         cluster.start_api()
