@@ -163,13 +163,13 @@ def _certificate(found: Installation) -> Iterator[tuple[Level, str]]:
 
 
 def _rights(found: Installation) -> Iterator[tuple[Level, str]]:
+    account = f"the ServiceAccount {found.namespace}/{CENTRAL_ACCOUNT} may not"
+    install = f"{INSTALL}, with its ClusterRoles"
     if found.lacking:
-        account = f"{found.namespace}/{CENTRAL_ACCOUNT}"
-        lacks = ", ".join(found.lacking)
-        yield (
-            "fail",
-            f"the ServiceAccount {account} may not {lacks}; {INSTALL}, with its ClusterRoles",
-        )
+        yield "fail", f"{account} {', '.join(found.lacking)}; {install}"
+    if found.ignored:
+        ignored = ", ".join(found.ignored)
+        yield "warn", f"{account} watch {ignored}: they count as not installed; {install}"
 
 
 def _own_rights(found: Installation) -> Iterator[tuple[Level, str]]:

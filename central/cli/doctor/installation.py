@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 
 from central.cli import object_pages
+from central.kube.decode.api_kinds import job_kinds, kinds
+from central.kube.decode.decoder import Decoder
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.access_review import AccessReviewer, AccessUnknown
 from central.kube.transport.http_client import Client, StatusError
@@ -34,12 +36,15 @@ KINDS: Mapping[str, ResourcePath] = {
     "Queue": BY_KIND["Queue"],
     "PodGroup": BY_KIND["PodGroup"],
 }
-NEEDED_RIGHTS = (  # of the scheduler, each from another part of its ClusterRoles
-    ("list", "pods"),
-    ("watch", "nodes"),
+WRITES = (  # of the scheduler; the Job controller's rights may be bound in some namespaces only
     ("create", "pods/binding"),
     ("create", "pods/eviction"),
+    ("delete", "pods"),
+    ("patch", "pods/status"),
     ("patch", "podgroups/status.scheduling.volcano.sh"),
+    ("patch", "queues/status.scheduling.volcano.sh"),
+    ("patch", "resourceclaims/status.resource.k8s.io"),
+    ("create", "events"),
     ("create", "tokenreviews.authentication.k8s.io"),
     ("create", "subjectaccessreviews.authorization.k8s.io"),
 )
@@ -57,6 +62,9 @@ class Installation:
     lists: Mapping[str, list[Json]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[str, ...] = ()  # rights of the scheduler: "create pods/binding"
+    ignored: tuple[
+        str, ...
+    ] = ()  # kinds that it may not watch, so that they count as not installed
     own_lacking: tuple[str, ...] = ()  # rights of the caller
 
     def all(self, kind: str) -> list[Json]:
@@ -102,22 +110,33 @@ def read(
                 lists[kind] = []
             else:
                 unread[kind] = f"you may not read {where.rpartition('/v1/')[2]}"
-    lacking: tuple[str, ...] = ()
+    lacking, ignored = list[str](), list[str]()
     try:
-        lacking = _scheduler_lacks(client, namespace)
+        lacking, ignored = _scheduler_lacks(client, namespace)
     except AccessUnknown:
         unread["rights"] = "you may not create subjectaccessreviews"
     own = _caller_lacks(client, own_namespace)
     said = str(answer.get("gitVersion"))
-    return Installation(namespace, now, version, said, lists, unread, lacking, own)
+    return Installation(
+        namespace, now, version, said, lists, unread, tuple(lacking), tuple(ignored), own
+    )
 
 
-def _scheduler_lacks(client: Client, namespace: str) -> tuple[str, ...]:
+def _scheduler_lacks(client: Client, namespace: str) -> tuple[list[str], list[str]]:
+    """Returns the rights that it lacks, and the kinds that it ignores without a right."""
     account = Identity(f"system:serviceaccount:{namespace}:{CENTRAL_ACCOUNT}")
     reviewer = AccessReviewer(client)
-    return tuple(
-        f"{verb} {what}" for verb, what in NEEDED_RIGHTS if not reviewer.may(account, verb, what)
-    )
+    decoder = Decoder((), ())
+    jobs = {kind.resource for kind in job_kinds(decoder)}
+    lacking = [f"{verb} {what}" for verb, what in WRITES if not reviewer.may(account, verb, what)]
+    ignored = []
+    for kind in kinds(decoder):
+        if kind.resource not in jobs and not reviewer.may(account, "watch", kind.full_name):
+            if kind.dispensable:
+                ignored.append(kind.full_name)
+            else:
+                lacking.append(f"watch {kind.full_name}")
+    return lacking, ignored
 
 
 def _caller_lacks(client: Client, namespace: str) -> tuple[str, ...]:

@@ -6,11 +6,13 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,7 +24,7 @@ from tests.central.cli.conftest import client, lockstep, put
 from tests.central.cli.run_cli import Lockstep
 from tests.central.custom_resources import DEFINITIONS, definition
 from tests.fakes.faulty_api import Fault, FaultyApi
-from tests.manifests.manifests import shipped
+from tests.manifests.manifests import one, shipped
 
 __all__ = ["client", "lockstep", "put"]  # fixtures
 
@@ -42,6 +44,30 @@ PATHS = {
 READY = {"type": "Ready", "status": "True"}
 SECRETS = ("hunter2", "s3cr3t-env", "eyJhbGciOi.eyJzdWIi.c2ln", "abc-bearer", "annotated-secret")
 denied: set[str] = set()  # resources that are forbidden, or rights that are denied
+withdrawn: set[str] = set()  # resources that the scheduler's role does not name
+
+
+@cache
+def rules() -> list[Json]:
+    """Of the scheduler's shipped ClusterRole."""
+    found: list[Json] = one("ClusterRole", "lockstep-central")["rules"]
+    return found
+
+
+class ReviewingApi(FaultyApi):
+    """Reviews the scheduler's rights by its shipped ClusterRole, without the rules for `withdrawn` resources."""
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path.endswith("/subjectaccessreviews") and "subjectaccessreviews" not in denied:
+            asked = (await request.json())["spec"]["resourceAttributes"]
+            allowed = asked["resource"] not in withdrawn and any(
+                asked["group"] in rule["apiGroups"]
+                and asked["resource"] in rule["resources"]
+                and asked["verb"] in rule["verbs"]
+                for rule in rules()
+            )
+            return web.json_response({"status": {"allowed": allowed}}, status=201)
+        return await super()._handle(request)
 
 
 def faults(method: str, path: str) -> Fault | None:
@@ -60,9 +86,9 @@ def faults(method: str, path: str) -> Fault | None:
 @pytest.fixture
 def api() -> Iterator[FaultyApi]:
     denied.clear()
-    with FaultyApi(faults=faults) as server:
+    withdrawn.clear()
+    with ReviewingApi(faults=faults) as server:
         yield server
-    denied.clear()
 
 
 def authority(days: float) -> str:
@@ -206,6 +232,10 @@ def _denied(*what: str) -> Callable[[Objects], None]:
     return lambda _: denied.update(what)
 
 
+def _withdrawn(*resources: str) -> Callable[[Objects], None]:
+    return lambda _: withdrawn.update(resources)
+
+
 def _workload(name: str, image: str) -> Json:
     template = {
         "metadata": {"labels": {"a": name}},
@@ -236,7 +266,10 @@ BROKEN: dict[str, tuple[Callable[[Objects], None], str, str, str]] = {  # change
     "expired": (_changed("ConfigMap", "lockstep-ca", "data", value={"ca.crt": authority(-1)}), "certificate", "fail", "expired on"),
     "expires": (_changed("ConfigMap", "lockstep-ca", "data", value={"ca.crt": authority(3)}), "certificate", "warn", "expires in 2 days"),
     "garbled": (_changed("ConfigMap", "lockstep-ca", "data", value={"ca.crt": "no"}), "certificate", "fail", "no readable certificate"),
-    "no rights": (_denied("subjectaccessreviews"), "rights", "fail", "may not list pods, watch nodes, create pods/binding"),
+    "no rights": (_denied("subjectaccessreviews"), "rights", "fail", "may not create pods/binding, create pods/eviction"),
+    "an older role": (_withdrawn("resourceclaims/status"), "rights", "fail", "lockstep-central may not patch resourceclaims/status.resource.k8s.io; install again: kubectl apply -k daemonset, or helm upgrade, with its ClusterRoles"),
+    "volumes unread": (_withdrawn("csinodes"), "rights", "fail", "may not watch csinodes.storage.k8s.io; install again"),
+    "JobSets unread": (_withdrawn("jobsets", "rayclusters"), "rights", "warn", "may not watch jobsets.jobset.x-k8s.io, rayclusters.ray.io: they count as not installed"),
     "no rights of mine": (_denied("selfsubjectaccessreviews"), "own rights", "warn", "you may not create jobs.batch.volcano.sh in default"),
     "old Kubernetes": (_denied("old version"), "kubernetes", "fail", "v1.30.4-eks is too old"),
     "half upgraded": (
