@@ -18,7 +18,7 @@ PAGE = DOCS / "reference/pending-reasons.md"
 ABOVE, TABLE, BELOW = re.split(
     r"(?<=## What autoscalers read\n)|(?=## The gang is not complete\n)", PAGE.read_text()
 )
-CLAUSES = re.findall(r"^\| `(.+?)` \|", ABOVE + BELOW, re.MULTILINE)
+CLAUSES = re.findall(r"^\| ?`(.+?)` ?\|", ABOVE + BELOW, re.MULTILINE)
 SCENARIOS = sorted((ROOT / "tests/scenarios").glob("*.txt"))
 REASONS = (
     *("filters", "placement", "queues", "reservation", "volumes", "refusal_remarks.py"),
