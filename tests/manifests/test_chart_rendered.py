@@ -1,11 +1,14 @@
 """The Helm chart as Helm renders it: the same objects as the kustomization, with each component too."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.docs.pages import DOCS
 from tests.manifests import helm_program
 from tests.manifests.chart_files import CHART, COMMANDS, COMPONENTS, flags, in_values
 from tests.manifests.test_components import objects
@@ -74,6 +77,24 @@ def test_all_components_together(tmp_path: Path) -> None:
     ordered = [*(name for name in COMPONENTS if name != "kernel"), "kernel"]
     wanted = kustomized(tmp_path, *ordered)
     assert rendered(tmp_path, {"components": chosen(*ordered)}) == wanted
+
+
+def values_on_pages() -> Iterator[Any]:
+    """Each example of values for the chart: YAML whose first words are keys of values.yaml."""
+    keys = yaml.safe_load((CHART / "values.yaml").read_text()).keys()
+    for page in sorted((DOCS / "how-to").glob("*.md")):
+        blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        for at, block in enumerate(blocks):
+            parts = list(yaml.safe_load_all(block))
+            values = parts[0] if len(parts) == 1 and isinstance(parts[0], dict) else {"": 0}
+            kustomization = isinstance(values.get("components"), list)
+            if values.keys() <= keys and not kustomization:
+                yield pytest.param(values, id=f"{page.stem}-{at}")
+
+
+@pytest.mark.parametrize("values", list(values_on_pages()))
+def test_values_on_pages_are_accepted_and_change_the_objects(tmp_path: Path, values: Any) -> None:
+    assert rendered(tmp_path, values) != rendered(tmp_path, {})
 
 
 def test_lint() -> None:
