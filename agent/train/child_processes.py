@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from .warm_spares import WarmSpares
+
 LAST_LINES = 20
 _LOOK_S = 0.05
 # Waits at a pipe that ends with this process, whatever ends it, and then kills the groups. Python, since some images
@@ -34,7 +36,13 @@ class ChildProcesses:
     if it is killed: else they would train beside the generation that continues without them. Their output passes
     through; the last lines of stderr are kept for the report of a failure."""
 
-    def __init__(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        spares: WarmSpares | None = None,
+    ) -> None:
+        self._spares = spares
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._children: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
@@ -48,12 +56,12 @@ class ChildProcesses:
             raise
 
     def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        child = subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        whole = {**os.environ, **environment}
+        child = self._spares.take(whole) if self._spares is not None else None
+        if child is None:
+            child = subprocess.Popen(
+                command, env=whole, stderr=subprocess.PIPE, start_new_session=True
+            )
         assert child.stderr is not None
         reader = threading.Thread(target=self._copy, args=(child.stderr,), daemon=True)
         reader.start()

@@ -1,4 +1,4 @@
-"""lockstep-launch [--nproc N] [--for FRAMEWORK] [--stop-wait SECONDS] [--save-wait SECONDS] -- COMMAND
+"""lockstep-launch [--nproc N] [--for FRAMEWORK] [--stop-wait SECONDS] [--save-wait SECONDS] [--warm MODULES] -- COMMAND
 
 Runs a command in each generation of an elastic Job that this member is in: N processes with the variables of
 torch.distributed (and of others by --for). A newer generation ends them by SIGTERM, and SIGKILL after
@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -26,12 +27,15 @@ from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
 from .step_file import SAVE_WAIT_S, STOP_WAIT_S, StepFile
 from .step_reports import LauncherReports
+from .warm_spares import WarmSpares
 
 PROGRAM = "lockstep-launch"
 BAD_USAGE, TRY_AGAIN = 2, CUT_OFF  # exit codes
 TERMINATED = 143  # 128 + SIGTERM, as a shell says it
 # A process that lost its neighbour may fail before the coordinator knows of the loss.
 NEIGHBOUR_WITHIN_S = 15.0
+# Spares import while the processes train, so not while these start. Scripts that report no step get them after this.
+SPARES_AFTER_S = 60.0
 _LOOK_S = 0.1
 
 
@@ -43,10 +47,12 @@ class Launcher:
         self._place: PodPlace = membership.place
         self._reports = LauncherReports(membership)
         self._folder = tempfile.TemporaryDirectory(prefix="lockstep-")
+        self._spares = WarmSpares(given.command, given.warm, given.nproc)
 
     def run(self) -> int:
         """The exit code of the member."""
-        with self._folder:
+        with self._folder, closing(self._spares):
+            self._spares.prepare()
             number = 0
             while True:
                 found = self._next(number)
@@ -100,7 +106,7 @@ class Launcher:
             f"of {environments[0]['WORLD_SIZE']}"
         )
         steps = StepFile.begin(self._folder.name, found.number, self._membership.lease)
-        children = ChildProcesses(self._given.command, environments)
+        children = ChildProcesses(self._given.command, environments, self._spares)
         self._reports.follow(steps)
         try:
             return self._watch(found, children, steps)
@@ -111,9 +117,14 @@ class Launcher:
         children.stop(self._given.stop_wait, steps.saves, self._given.save_wait)
 
     def _watch(self, found: Generation, children: ChildProcesses, steps: StepFile) -> int | None:
+        spares_at = time.monotonic() + SPARES_AFTER_S
         while True:
             if self._outdated(found):
                 return None
+            if not self._spares.complete and (
+                steps.progress() is not None or time.monotonic() >= spares_at
+            ):
+                self._spares.prepare()
             if steps.cut_off():
                 _say(str(CutOff(self._membership.lease.span_s)))
                 return TRY_AGAIN
@@ -219,6 +230,13 @@ def _parser() -> argparse.ArgumentParser:
         default=SAVE_WAIT_S,
         metavar="SECONDS",
         help="wait at most this long for a save under way (default %(default)g)",
+    )
+    parser.add_argument(
+        "--warm",
+        default="torch",
+        metavar="MODULES",
+        help="keep one process per rank that has imported these, with commas between, for the next start "
+        "(default %(default)s; empty: none)",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     return parser

@@ -52,6 +52,7 @@ OTHERS_FLAGS = {
     "--stop-wait",
     "--no-root",
     "--save-wait",
+    "--warm",
 }
 
 

@@ -93,7 +93,7 @@ class Played:
 def run(played: Played, program: str, nproc: int = 1) -> int:
     command = [sys.executable, "-S", "-c", program]
     given = argparse.Namespace(
-        command=command, nproc=nproc, framework="", stop_wait=5.0, save_wait=5.0
+        command=command, nproc=nproc, framework="", stop_wait=5.0, save_wait=5.0, warm=""
     )
     return Launcher(played, given).run()  # type: ignore[arg-type]
 
