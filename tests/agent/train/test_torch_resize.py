@@ -240,6 +240,8 @@ def test_a_save_under_way_is_not_killed(
 ) -> None:
     """It takes longer than processes have to stop: three seconds here, thirty under torchrun. No step is repeated."""
     monkeypatch.setenv("SAVE_S", save_s)
+    if launcher is TORCHRUN:
+        torch_training.need_torchrun()
     launcher = [
         torch_training.python() if each == torch_training.SELF else each for each in launcher
     ]
