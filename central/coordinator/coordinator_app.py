@@ -222,6 +222,7 @@ class CoordinatorApp:
             self.state.standstills.end()
         self.rates.report(member, now, step, samples, seconds, epoch_left=left)
         self.pauses.report(now, number, step)
+        self.state.gpu_time.report(now, number, step, self.state.membership)
         return answer
 
     def standstill(self, data: Json) -> Json:

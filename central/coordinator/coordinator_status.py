@@ -33,6 +33,7 @@ def status(state: StoredState, saving: Saving, rates: RequestRates, now: float) 
         ],
         "standstill": state.standstills.json(),
         "samples_per_s": round(rates.samples_per_s(present), 3),
+        "gpu_seconds": {name: round(each, 1) for name, each in state.gpu_time.spent.items()},
         "queues": {name: queue.summary() for name, queue in state.tasks.queues.items()},
         "checkpoint": state.checkpoints.latest(),
         "durable": saving.durable,
@@ -63,6 +64,8 @@ def metrics_text(state: StoredState, saving: Saving, rates: RequestRates, now: f
         ("lockstep_training_samples_per_second", "", rates.samples_per_s(list(members.present()))),
         ("lockstep_checkpoint_seconds", "", state.checkpoints.last_took_s),
     ]
+    for activity, seconds in state.gpu_time.spent.items():
+        rows.append(("lockstep_training_gpu_seconds_total", f'{{activity="{activity}"}}', seconds))
     if newest is not None:  # its time is known
         rows.append(("lockstep_checkpoint_age_seconds", "", now - newest[1]))
     for name, queue in state.tasks.queues.items():

@@ -66,6 +66,7 @@ def training_progress(
         found.left_out = len(ranked) - len(chosen)
         for rank, member in sorted(chosen):
             found.members.append(_member(rates, rank, member, straggles=member in slow))
+    found.gpu_seconds.update(state.gpu_time.spent)
     found.queues.extend(_queue(name, one, now) for name, one in state.tasks.queues.items())
     if live is not None and (pause := pauses.latest) and pause.generation == live.number:
         found.pause.generation, found.pause.seconds = pause.generation, pause.seconds

@@ -1094,6 +1094,26 @@ class TrainingProgress(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class GpuSecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     GENERATION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
@@ -1101,6 +1121,7 @@ class TrainingProgress(_message.Message):
     EPOCH_LEFT_FIELD_NUMBER: _builtins.int
     SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
+    GPU_SECONDS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """that is live; 0: none"""
     left_out: _builtins.int
@@ -1121,6 +1142,10 @@ class TrainingProgress(_message.Message):
     def pause(self) -> Global___Pause:
         """before the first step of the live generation; absent: unknown"""
 
+    @_builtins.property
+    def gpu_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """of the Job's GPUs so far, by what they were used for; at most 16"""
+
     def __init__(
         self,
         *,
@@ -1131,10 +1156,11 @@ class TrainingProgress(_message.Message):
         epoch_left: _builtins.int | None = ...,
         samples_per_s: _builtins.float = ...,
         pause: Global___Pause | None = ...,
+        gpu_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "pause", b"pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "generation", b"generation", "left_out", b"left_out", "members", b"members", "pause", b"pause", "queues", b"queues", "samples_per_s", b"samples_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "generation", b"generation", "gpu_seconds", b"gpu_seconds", "left_out", b"left_out", "members", b"members", "pause", b"pause", "queues", b"queues", "samples_per_s", b"samples_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__epoch_left: _TypeAlias = _typing.Literal["epoch_left"]  # noqa: Y015
     _WhichOneofArgType__epoch_left: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left"]  # noqa: Y015

@@ -34,6 +34,9 @@ def lines(view: "pb.TrainingView") -> Iterator[tuple[str, str]]:
     if view.progress_age_s > OLD_S:
         said.append(f"as of {duration(view.progress_age_s)} ago")
     yield "Training", "; ".join(said)
+    if total := sum(progress.gpu_seconds.values()):
+        spent = sorted(progress.gpu_seconds.items(), key=lambda one: -one[1])
+        yield "GPU time", ", ".join(f"{each / total:.1%} {name}" for name, each in spent if each)
     for queue in progress.queues:
         counts = f"{queue.done} done, {queue.leased} leased, {queue.todo} to do"
         parts = [counts + (f", {queue.set_aside} set aside" if queue.set_aside else "")]
@@ -103,6 +106,7 @@ def as_json(view: "pb.TrainingView") -> Json:
         "members": [_member_json(one, places.get(one.member)) for one in progress.members],
         "membersNotShown": progress.left_out,
         "queues": [_queue_json(one) for one in progress.queues],
+        "gpuSeconds": {name: round(each, 1) for name, each in progress.gpu_seconds.items()},
         "changes": changes,
     }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import inf
 
 from central.controllers.training.checkpoints import Checkpoints
+from central.controllers.training.gpu_time import GpuTime
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
 from central.controllers.training.standstills import Standstill, Standstills
@@ -17,7 +18,7 @@ from central.model.json_types import Json, ReadOnlyJson
 
 SCHEMA = 3
 STANDS_STILL = 75  # the exit code of a member that is replaced for it
-_META, _MEMBERS, _CHECKPOINTS = "meta", "membership", "checkpoints"
+_META, _MEMBERS, _CHECKPOINTS, _GPU_TIME = "meta", "membership", "checkpoints", "gpu time"
 
 
 class UnreadableState(Exception):
@@ -42,6 +43,7 @@ class StoredState:
         self.tasks = Tasks()
         self.checkpoints = Checkpoints()
         self.standstills = Standstills()
+        self.gpu_time = GpuTime()
         self._written: dict[str, object] = {}
         self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
         self._journals: dict[str, QueueJournal] = {}
@@ -49,6 +51,7 @@ class StoredState:
     def advance(self, now: float) -> float:
         """Returns when to call again at the latest."""
         members = self.membership
+        self.gpu_time.elapse(now, members)
         live = members.live.number if members.live else 0
         writes = self.checkpoints.is_writing(now, live, members.rules.save_s)
         members.set_saving(saving=writes)
@@ -99,6 +102,8 @@ class StoredState:
         self._note(found, _META, self.run, self._meta)
         self._note(found, _MEMBERS, self.membership.version, self.membership.snapshot)
         self._note(found, _CHECKPOINTS, self.checkpoints.version, self.checkpoints.snapshot)
+        stored = (self.membership.version, self.checkpoints.version)  # it changes all the time
+        self._note(found, _GPU_TIME, stored, self.gpu_time.snapshot)
         for name, queue in self.tasks.queues.items():
             mark = (queue.source.total, len(queue.source.names))
             self._note(found, f"source/{name}", mark, queue.source.json)
@@ -155,4 +160,6 @@ class StoredState:
             self.membership = Membership.restore(rules, sections[_MEMBERS], now)
         if _CHECKPOINTS in sections:
             self.checkpoints = Checkpoints.restore(sections[_CHECKPOINTS], now)
+        if _GPU_TIME in sections:
+            self.gpu_time = GpuTime.restore(sections[_GPU_TIME])
         self.tasks.restore(now, sections)

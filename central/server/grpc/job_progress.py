@@ -18,6 +18,8 @@ from central.model import limits
 from central.server.grpc.training_plans import TrainingPlans
 from protos.stubs import fleet_pb2 as pb
 
+_ACTIVITIES_MOST = 16
+
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
@@ -81,7 +83,11 @@ def mistake(report: pb.TrainingReport) -> str:
             return (
                 f"progress.queues: name: not a text of at most {limits.NAME} printable characters"
             )
-    amounts = [progress.samples_per_s]
+    if len(progress.gpu_seconds) > _ACTIVITIES_MOST:
+        return f"progress.gpu_seconds: more than {_ACTIVITIES_MOST}"
+    if not all(name.isalpha() and len(name) <= limits.NAME for name in progress.gpu_seconds):
+        return "progress.gpu_seconds: a name is not a word"
+    amounts = [progress.samples_per_s, *progress.gpu_seconds.values()]
     amounts += [each for one in progress.members for each in (one.step_s, one.samples_per_s)]
     amounts += [each for one in progress.queues for each in (one.tasks_per_s, one.records_per_s)]
     amounts += [progress.pause.seconds, progress.pause.repeated_s]

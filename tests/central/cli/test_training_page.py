@@ -69,6 +69,17 @@ def test_an_old_report_says_its_age(age_s: float, *, is_old: bool) -> None:
     assert text(view)[0].endswith("; as of 10s ago") == is_old
 
 
+def test_what_the_gpus_were_used_for() -> None:
+    view = progress(gpu_seconds={"saving": 0.0, "starting": 75.0, "training": 925.0})
+    assert "GPU time" not in dict(training_page.lines(progress()))
+    assert dict(training_page.lines(view))["GPU time"] == "92.5% training, 7.5% starting"
+    assert training_page.as_json(view)["gpuSeconds"] == {
+        "saving": 0.0,
+        "starting": 75.0,
+        "training": 925.0,
+    }
+
+
 def test_without_a_report() -> None:
     view = pb.TrainingView()
     assert text(view) == ["Training: unknown: its coordinator has not reported its progress"]

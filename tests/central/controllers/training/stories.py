@@ -75,6 +75,8 @@ class Story:
         self.check_results()
         self.save()
         self.state.membership.set_plan(self.now, self.plan)
+        self.state.gpu_time.elapse(self.now, self.state.membership)
+        self.advanced_at, self.held_s = self.now, sum(self.state.gpu_time.spent.values())
 
     def save(self) -> None:
         for name, section in self.state.changes(self.now).items():
@@ -117,7 +119,11 @@ class Story:
             self.advance()
 
     def advance(self) -> None:
+        time, span_s = self.state.gpu_time, self.now - self.advanced_at
+        self.held_s += span_s * len(self.state.membership.present())
         self.state.advance(self.now)
+        self.advanced_at = self.now
+        assert abs(sum(time.spent.values()) + time._open - self.held_s) < 1e-6, "each second once"
 
     def new_plan(self) -> None:
         self.plans += 1
@@ -163,7 +169,7 @@ class Story:
         except Stale:
             self.join(member, incarnation)
             return
-        self.state.advance(self.now)
+        self.advance()
         self.save()  # a generation is told when it is stored
         answer = members.answer(self.now, member.number)
         if self.random.random() < 0.1 or incarnation != member.incarnation:
@@ -219,6 +225,9 @@ class Story:
             )
         except Stale:
             return
+        self.state.gpu_time.report(
+            self.advanced_at, member.running, member.step, self.state.membership
+        )
         self.check_alone(member)
 
     def check_alone(self, member: Member) -> None:

@@ -69,6 +69,7 @@ def training_report() -> pb.TrainingReport:
     report.progress.members.add(member=1, rank=0, step=3)
     report.progress.queues.add(name="q", todo=1)
     report.progress.pause.generation = 1
+    report.progress.gpu_seconds["training"] = 1.0
     return report
 
 
