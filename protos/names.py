@@ -2,6 +2,19 @@
 Pure."""
 
 GPU = "nvidia.com/gpu"
+# Resources of other device plugins whose devices count as one GPU each; --mig-fraction adds to them.
+OTHER_GPUS = frozenset(
+    (
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+        "habana.ai/gaudi",
+        "huawei.com/Ascend310P",
+        "huawei.com/Ascend910",
+        "huawei.com/npu",
+        "google.com/tpu",
+    )
+)
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb
 # Before the name of a DeviceClass: the resource that each class serves, and by which queues count its devices.
 BY_CLASS = "deviceclass.resource.kubernetes.io/"

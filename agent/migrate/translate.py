@@ -66,7 +66,6 @@ OF_PLUGINS = (
     "aliyun.com/gpu",
     "tencent.com/vcuda",
     "koordinator.sh/gpu",
-    "amd.com/gpu",
 )
 OFFERED = re.compile(
     rf"{re.escape(GPU)}|{re.escape(MIG)}[^/]+(?<!\.shared)"

@@ -6,12 +6,13 @@ Design: docs/design/filters.md
 import re
 from functools import lru_cache
 
-_VENDOR = re.compile(r"(nvidia-|tesla-)+")
+_VENDOR = re.compile(r"(nvidia-|tesla-|amd-|instinct-)+")
 
 
 def folded_model(name: str) -> str:
-    """A GPU model for comparison: "NVIDIA A100-SXM4-80GB", also as GFD writes it, gives "a100-sxm4-80gb"."""
-    return _VENDOR.sub("", "-".join(name.lower().split()), count=1)
+    """A GPU model for comparison: "NVIDIA A100-SXM4-80GB", also as GFD writes it, gives "a100-sxm4-80gb", and
+    AMD_Instinct_MI300X_OAM "mi300x-oam"."""
+    return _VENDOR.sub("", "-".join(name.lower().replace("_", " ").split()), count=1)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -36,7 +36,6 @@ from central.server.stats.node_rows import problem_of
 from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
 from central.server.stats.sliced_question import SlicedQuestion
-from protos.names import GPU
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse, indices_of, mask_of
 
@@ -129,7 +128,8 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
             queue=gang.queue if (gang := scheduler.state.gang_of(pod)) is not None else "",
         )
         for pod in sorted(node.pods.values(), key=lambda pod: (pod.gpus or 2**64, pod.seen.name))
-        if pod.alive and ((held := _slices(node, pod)) or pod.spec.request(GPU) or pod.share)
+        if pod.alive
+        and ((held := _slices(node, pod)) or scheduler.queues.currency.worth(pod.spec.requests))
     ]
     allocatable = int(snapshot.columns.allocatable[row, 0])
     parts = gpu_shares.used(node.pods.values(), node.foreign_shares)

@@ -266,7 +266,7 @@ class Settings:
         "--mig-fraction RESOURCE=PART,...",
         (),
         "number of GPUs that one of a resource counts as in queues, such as nvidia.com/mig-1g.20gb=1/4, "
-        "deviceclass.resource.kubernetes.io/mig.nvidia.com=1/7, amd.com/gpu=1",
+        "deviceclass.resource.kubernetes.io/mig.nvidia.com=1/7",
         type=argtypes.mig_fractions,
         shown="a MIG slice: its compute slices of the GPU's seven, of four on an A30",
         scheduling=True,

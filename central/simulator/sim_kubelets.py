@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from central.model.facts import NodeReported, NodeSeen, PodSeen
+from central.model.resources import GPU_UNITS
 from central.scheduler.filters import gpu_model
-from central.simulator.sim_pod import SimPod, gpus_of
+from central.simulator.sim_pod import CURRENCY, SimPod
 from protos.closest import closest
 from protos.gpu_sharing import SHARE, WHOLE, choose_gpu
 from protos.names import GPU, GPU_SHARE
@@ -15,7 +16,7 @@ from protos.topology import Grant, NodeTopology, Shape, indices_of, mask_of
 class SimKubelets:
     def __init__(self, machines: Mapping[str, NodeTopology]) -> None:
         """machines: the hardware, by node."""
-        self.gpus_there = 0
+        self._units_there = 0
         self._machines = machines
         self._nodes: dict[str, NodeSeen] = {}
         self._on: dict[str, dict[str, SimPod]] = {}  # running pods by node and uid
@@ -34,13 +35,17 @@ class SimKubelets:
         """Adds or changes a node."""
         self.remove(seen.name)
         self._nodes[seen.name] = seen
-        self.gpus_there += seen.allocatable.get(GPU, 0)
+        self._units_there += CURRENCY.offered(seen.allocatable)
         self._changed[seen.name] = None
 
     def remove(self, node: str) -> None:
         seen = self._nodes.pop(node, None)
         if seen is not None:
-            self.gpus_there -= seen.allocatable.get(GPU, 0)
+            self._units_there -= CURRENCY.offered(seen.allocatable)
+
+    @property
+    def gpus_there(self) -> int:
+        return self._units_there // GPU_UNITS
 
     def gpu_models(self, node: str) -> frozenset[str]:
         """Returns the models of the hardware, else those of the node's labels: uniform machines have GPUs without a
@@ -66,7 +71,8 @@ class SimKubelets:
     def start(self, sim_pod: SimPod, planned: int = 0) -> None:
         """planned: the GPUs that the scheduler chose, as a mask."""
         seen = sim_pod.seen
-        sim_pod.gpus = self._allocate(sim_pod, planned) if gpus_of(seen) else 0
+        with_gpus = seen.spec.request(GPU) or seen.spec.request(GPU_SHARE)
+        sim_pod.gpus = self._allocate(sim_pod, planned) if with_gpus else 0
         self._on.setdefault(seen.node, {})[seen.uid] = sim_pod
 
     def stop(self, sim_pod: SimPod) -> None:

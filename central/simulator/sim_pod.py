@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from central.model.facts import PodSeen
+from central.model.resources import GPU_UNITS
 from central.model.volumes import ClaimSeen
+from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.simulator.sim_budgets import DisruptionBudget
-from protos.gpu_sharing import WHOLE
-from protos.names import GPU, GPU_SHARE
+
+CURRENCY = GpuCurrency()  # as without --mig-fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,8 @@ def waits(seen: PodSeen) -> bool:
 
 
 def gpus_of(seen: PodSeen) -> float:
-    """Returns how many GPUs it uses; a share counts as a fraction."""
-    share = seen.spec.request(GPU_SHARE)
-    return share / WHOLE if share else seen.spec.request(GPU)
+    """Returns how many GPUs it uses; shares and slices count as fractions."""
+    return CURRENCY.worth(seen.spec.requests) / GPU_UNITS
 
 
 def group_of(seen: PodSeen) -> str:

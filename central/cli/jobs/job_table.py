@@ -10,7 +10,9 @@ from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import ResourcePath
 from central.model import past_turns
 from central.model.json_types import Json
-from protos.names import GPU, GPU_SHARE, USER
+from central.model.resources import GPU_UNITS
+from central.scheduler.queues.gpu_currency import GpuCurrency
+from protos.names import USER
 
 JOB_TYPE = "volcano.sh/job-type"
 JOB_NAME = "volcano.sh/job-name"
@@ -120,16 +122,16 @@ def user_of(job: Json) -> str:
 def gpus(job: Json) -> str:
     """The GPUs that its pods ask for at its present size; shares of GPUs as fractions."""
     tasks, of_task = (job.get("spec") or {}).get("tasks") or (), _size_of(job.get("status") or {})
-    return f"{sum(of_task(task) * _gpus_of_pod(task) for task in tasks) / 100:g}"
+    return f"{sum(of_task(task) * _gpus_of_pod(task) for task in tasks) / GPU_UNITS:g}"
 
 
 def _gpus_of_pod(task: Json) -> int:
-    """Hundredths of a GPU; 0 where the template cannot be read, as its Job's reason says."""
+    """Units of a GPU; 0 where the template cannot be read, as its Job's reason says."""
     try:
         found = requests_of((task.get("template") or {}).get("spec") or {})
     except (FieldError, AttributeError, TypeError):
         return 0
-    return 100 * found.get(GPU, 0) + found.get(GPU_SHARE, 0)
+    return GpuCurrency().worth(found.items())
 
 
 def _size_of(status: Json) -> Callable[[Json], int]:

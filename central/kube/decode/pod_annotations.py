@@ -205,7 +205,7 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     """Reads the allowed models of the pod's GPUs, and the memory that each must have."""
     models, least = annotations.get(GPU_MODEL), annotations.get(GPU_LEAST)
     key = GPU_MODEL if models is not None else GPU_LEAST
-    gpus = (names.GPU, GPU_SHARE)
+    gpus = (names.GPU, GPU_SHARE, *names.OTHER_GPUS)
     if not any(name in gpus or name.startswith(names.MIG) for name, _ in spec.requests):
         raise FieldError(f"annotation {key}: no container asks for GPUs")
     text = text_field(annotations, GPU_MODEL) if models is not None else ""

@@ -1,5 +1,5 @@
 """The filter for GPU models and GPU memory: by what the node's agent reports, else by the labels of NVIDIA's GPU
-Feature Discovery (GFD).
+Feature Discovery (GFD) and of what other vendors run beside their device plugins.
 
 Design: docs/design/filters.md
 """
@@ -8,7 +8,14 @@ from central.model import wording
 from central.model.facts import NodeSeen, PodSpec
 from central.model.gpu_models import is_model
 
-PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # GFD's labels; memory in MiB
+PRODUCTS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "node.kubernetes.io/npu.chip.name",
+    "cloud.google.com/gke-tpu-accelerator",
+)
+MEMORY = "nvidia.com/gpu.memory"  # in MiB
 UNKNOWN = "GPU model unknown"
 
 
@@ -30,8 +37,13 @@ def known(node: NodeSeen) -> tuple[tuple[str, int], ...]:
     return node.gpus or _labelled(node)
 
 
+def labelled(node: NodeSeen) -> str:
+    """The model by the node's labels; empty: no label has it."""
+    return next((node.labels[key] for key in PRODUCTS if node.labels.get(key)), "")
+
+
 def _labelled(node: NodeSeen) -> tuple[tuple[str, int], ...]:
-    model, memory = node.labels.get(PRODUCT, ""), node.labels.get(MEMORY, "")
+    model, memory = labelled(node), node.labels.get(MEMORY, "")
     if not model and not memory:
         return ()
     known = memory.isascii() and memory.isdigit() and len(memory) <= 9  # 953 TiB

@@ -1,10 +1,10 @@
 """GPUs, GPU shares, MIG slices and devices of claims in one currency, for all that a queue is limited to or entitled
 to.
 
-A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU is 1, a share its hundredths, a MIG slice its fraction
-of a GPU, a device of NVIDIA's DeviceClasses 1. They are counted in whole units, GPU_UNITS to a GPU, so that sums are
-exact. GPU_UNITS is divisible by 100, 7 and 8; another fraction is rounded to the next unit. A key of shares or slices
-in a Queue is about these alone.
+A Queue's `nvidia.com/gpu` is about GPU equivalents: a whole GPU of any vendor is 1, a share its hundredths, a MIG slice
+its fraction of a GPU, a device of NVIDIA's DeviceClasses 1. They are counted in whole units, GPU_UNITS to a GPU, so
+that sums are exact. GPU_UNITS is divisible by 100, 7 and 8; another fraction is rounded to the next unit. A key of
+shares or slices in a Queue is about these alone.
 
 A slice's fraction is its number of compute slices of seven (of four for the profiles that only an A30 has).
 `--mig-fraction` sets other parts, also for other resources.
@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from central.model.amounts import Amounts
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
-from protos.names import BY_CLASS, GPU, GPU_SHARE, MIG
+from protos.names import BY_CLASS, GPU, GPU_SHARE, MIG, OTHER_GPUS
 from protos.slicing import is_slice
 
 _PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.(\d+gb)")
@@ -28,6 +28,7 @@ _BY_DEFAULT = {
     GPU_SHARE: Fraction(1, 100),
     BY_CLASS + "gpu.nvidia.com": Fraction(1),
     BY_CLASS + "mig.nvidia.com": Fraction(1),
+    **dict.fromkeys(OTHER_GPUS, Fraction(1)),
 }
 
 
@@ -36,6 +37,12 @@ class GpuCurrency:
         """fractions: of one GPU, by resource, where the default is not right."""
         self.fractions = _BY_DEFAULT | dict(fractions or {})
         self._units: dict[str, int] = {}
+        # Resources of other device plugins that count as GPUs or parts of them.
+        self.others = frozenset(
+            name
+            for name in self.fractions
+            if name not in (GPU, GPU_SHARE) and not is_slice(name) and not name.startswith(BY_CLASS)
+        )
 
     def units(self, resource: str) -> int:
         """What one of the resource is worth; 0: it is not part of a GPU."""
@@ -47,6 +54,10 @@ class GpuCurrency:
     def worth(self, requests: Iterable[tuple[str, int]]) -> int:
         """The GPU equivalents of the amounts by resource, in GPU_UNITS."""
         return sum(amount * self.units(resource) for resource, amount in requests)
+
+    def offered(self, allocatable: Mapping[str, int]) -> int:
+        """The GPU equivalents of a node's devices; shares are parts of its whole GPUs."""
+        return self.worth(pair for pair in allocatable.items() if pair[0] != GPU_SHARE)
 
     def counted(self, sums: Sums) -> Sums:
         """The same sums, with their GPU equivalents beside the devices."""

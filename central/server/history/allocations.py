@@ -25,11 +25,11 @@ from central.model.facts import (
     PodSeen,
 )
 from central.model.resources import GPU_UNITS
+from central.scheduler.filters import gpu_model
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import GangKey
-from central.server.stats.node_rows import PRODUCT
 
 ALLOCATED, HELD = "allocated", "held"
 ENTRIES_MOST = 200_000  # that have not been taken yet
@@ -153,8 +153,8 @@ class AllocationLog:
             return UNKNOWN_MODEL
         if node.report is not None and node.report.topology.gpus:
             return node.report.topology.gpus[0].model or UNKNOWN_MODEL
-        labels = node.seen.labels if node.seen is not None else {}
-        return labels.get(PRODUCT) or UNKNOWN_MODEL
+        labelled = gpu_model.labelled(node.seen) if node.seen is not None else ""
+        return labelled or UNKNOWN_MODEL
 
     def _find_models(self) -> None:
         for uid in [*self._modelless]:

@@ -22,11 +22,12 @@ def of_node(scheduler: Scheduler, node: ClusterNode) -> GpuCount:
     row = columns.row[node.name]
     seen = columns.nodes[row]
     used = sum(currency.worth(pod.spec.requests) for pod in node.pods.values() if pod.alive)
-    if node.report is not None:
+    offered = seen.allocatable if seen is not None else {}
+    if node.report is None:
+        units = currency.offered(offered)
+    else:  # of other vendors' GPUs the kubelet knows alone
         units = len(node.report.topology.gpus) * GPU_UNITS
-    else:  # what the kubelet offers: shares are parts of its whole GPUs
-        offered = (seen.allocatable if seen is not None else {}).items()
-        units = currency.worth(pair for pair in offered if pair[0] != GPU_SHARE)
+        units += currency.worth((name, offered.get(name, 0)) for name in currency.others)
     gpus = -(
         -max(units, used) // GPU_UNITS
     )  # the kubelet may have withdrawn GPUs that pods still use
@@ -37,7 +38,7 @@ def of_node(scheduler: Scheduler, node: ClusterNode) -> GpuCount:
     parts += [
         (name, max(0, columns.free.item(row, column)))
         for name, column in columns.column.items()
-        if is_slice(name)
+        if is_slice(name) or name in currency.others
     ]
     free = min(currency.worth(parts), gpus * GPU_UNITS - used)
     return GpuCount(gpus, used / GPU_UNITS, free / GPU_UNITS, min(whole, free // GPU_UNITS))

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from central.model.facts import PodSpec
 from central.model.gpu_count import NO_GPUS, GpuCount
 from central.model.resources import GPU_UNITS
-from central.scheduler.filters import node_filters
+from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import GangKey
 from central.server.stats import count_gpus
-from protos.names import GPU
+from protos.names import GPU, OTHER_GPUS
 
 ALL_AGAIN_S = 60.0
-PRODUCT = "nvidia.com/gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class NodeTable:
             unhealthy |= (not gpu.healthy) << gpu.index
         model = topology.gpus[0].model if topology is not None and topology.gpus else ""
         if not model and node.seen is not None:
-            model = node.seen.labels.get(PRODUCT, "")
+            model = gpu_model.labelled(node.seen)
         count = count_gpus.of_node(scheduler, node)
         return SurveyedNode(
             name,
@@ -153,6 +152,8 @@ def problem_of(node: ClusterNode, now: float) -> str:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
     if not node.offered:
         return f"{refusal}; the agent or the kubelet is restarting".removeprefix("; ")
-    if node.report is None:
+    if node.report is None and not OTHER_GPUS.intersection(
+        node.seen.allocatable if node.seen else ()
+    ):
         return f"{refusal}; no agent has reported".removeprefix("; ")
     return refusal

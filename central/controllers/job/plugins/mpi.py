@@ -12,7 +12,7 @@ from central.controllers.job.plugins.plugin_api import (
 )
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
-from protos.names import GPU
+from protos.names import GPU, OTHER_GPUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ def files(job: JobSpec) -> dict[str, str]:
     worker = job.task(read_options(Options, given).worker)
     if worker is None:
         return {}
-    slots = dict(worker.limits).get(GPU, 0) or dict(worker.requests).get(GPU, 0) or 1
+    amounts = {**dict(worker.requests), **dict(worker.limits)}
+    slots = sum(amounts.get(each, 0) for each in (GPU, *OTHER_GPUS)) or 1
     lines = [f"{host} slots={slots}" for host in hosts.for_task(job, worker)]
     return {"hostfile": "\n".join(lines)}

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from central.controllers.job.plugins.pod_edits import Change, entries
 from central.model.json_types import Json
+from protos.names import GPU, OTHER_GPUS
+from protos.slicing import is_slice
 
-_GPU, _SLICE = "nvidia.com/gpu", "nvidia.com/mig-"
+_GPUS = {GPU, *OTHER_GPUS}
 
 
 def options(variables: Mapping[str, str]) -> Change:
@@ -26,5 +28,5 @@ def options(variables: Mapping[str, str]) -> Change:
 def gpus(container: Json) -> int:
     """Whole GPUs and MIG slices in its limits. A share of a GPU is none."""
     limits = (container.get("resources") or {}).get("limits") or {}
-    amounts = [str(n) for name, n in limits.items() if name == _GPU or name.startswith(_SLICE)]
+    amounts = [str(n) for name, n in limits.items() if name in _GPUS or is_slice(name)]
     return sum(int(amount) for amount in amounts if amount.isascii() and amount.isdigit())
