@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from agent.bounded_files import number
-from agent.preflight.idle_checks import Pair, blamed
+from protos.blame import blamed
 from protos.common import own_program
 
 POLL_S = 0.05
 MOST_OUTPUT = 1 << 20  # characters that are read
+Pair = tuple[str, str]  # UUIDs
 PROGRAM = own_program.command("agent.preflight.gpu_copies")
 
 

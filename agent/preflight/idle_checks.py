@@ -1,12 +1,10 @@
 """Checks of idle GPUs beside their health: fewer NVLinks than the neighbours, and no working NIC nearby. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from agent.machine.facts import GpuFacts
 from protos.nearest import adjacent_nics
 from protos.topology import Gpu, NodeTopology
-
-Pair = tuple[str, str]  # UUIDs
 
 
 def failures(
@@ -44,23 +42,3 @@ def _nics(topology: NodeTopology, gpu: Gpu) -> str:
     if not whys or not all(whys.values()):
         return ""
     return "; ".join(f"NIC {name} beside it: {why}" for name, why in sorted(whys.items()))
-
-
-def blamed(pairs: Mapping[Pair, str]) -> dict[str, str]:
-    """The GPUs that explain all copies that failed, with the reason of one of theirs: the one with the most failed
-    copies, then the one with the most of the others. Where several have as many, nothing tells them apart, and all are
-    named."""
-    left = dict(pairs)
-    found: dict[str, str] = {}
-    while left:
-        counts: dict[str, int] = {}
-        for pair in left:
-            for uuid in set(pair):
-                counts[uuid] = counts.get(uuid, 0) + 1
-        most = max(counts.values())
-        worst = {uuid for uuid, count in counts.items() if count == most}
-        for pair, why in sorted(left.items()):
-            for uuid in worst.intersection(pair):
-                found.setdefault(uuid, why)
-        left = {pair: why for pair, why in left.items() if not worst.intersection(pair)}
-    return found

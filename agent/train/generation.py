@@ -34,6 +34,7 @@ class Generation:
     acknowledged: bool = False
     over: bool = False
     over_reason: str = ""
+    check_s: float = 0.0  # members check their pairs before they start, for at most so long; 0: no
 
     @property
     def size(self) -> int:
@@ -76,6 +77,7 @@ def parse(answer: Mapping[str, Any]) -> Generation:
             acknowledged=bool(answer.get("acknowledged")),
             over=bool(answer.get("over")),
             over_reason=str(answer.get("over_reason", "")),
+            check_s=float(answer.get("check_s") or 0.0),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the coordinator's answer is not a generation: {error!r}") from error

@@ -17,7 +17,7 @@ from contextlib import closing
 from difflib import get_close_matches
 from typing import NoReturn
 
-from . import launch_alone, member_files, stop_signal
+from . import launch_alone, member_files, pair_check, stop_signal
 from .child_processes import ChildProcesses
 from .client import CoordinatorError, Stale
 from .environment import BadVariable, PodPlace, coordinator, pod_place
@@ -37,6 +37,8 @@ NEIGHBOUR_WITHIN_S = 15.0
 # Spares import while the processes train, so not while these start. Scripts that report no step get them after this.
 SPARES_AFTER_S = 60.0
 _LOOK_S = 0.1
+# A member whose pair check failed is deleted with its pod; until then it does not come back.
+REPLACED_WITHIN_S = 60.0
 
 
 class Launcher:
@@ -105,6 +107,8 @@ class Launcher:
             f"generation {found.number}: ranks {environments[0]['RANK']} to {environments[-1]['RANK']} "
             f"of {environments[0]['WORLD_SIZE']}"
         )
+        if found.check_s and not self._check_pairs(found):
+            return None
         steps = StepFile.begin(self._folder.name, found.number, self._membership.lease)
         children = ChildProcesses(self._given.command, environments, self._spares)
         self._reports.follow(steps)
@@ -112,6 +116,36 @@ class Launcher:
             return self._watch(found, children, steps)
         finally:
             self._stop(children, steps)
+
+    def _check_pairs(self, found: Generation) -> bool:
+        """Returns whether the generation's processes may start. Nothing that is wrong with the check stops them."""
+
+        def ended() -> bool:
+            return self._outdated(found) or stop_signal.came()
+
+        until = time.monotonic() + found.check_s + pair_check.CONCLUDED_S
+        body = pair_check.run(found, self._place, self._given.nproc, self._folder.name, ended)
+        body.update(self._place.identity(), generation=found.number)
+        while time.monotonic() < until and not ended():
+            try:
+                answer = self._membership.client.post("/v1/pairs", body)
+            except CoordinatorError as error:
+                _say(f"the check of pairs is not reported: {error}")
+                break
+            if answer.get("replaced"):
+                _say("its pairs failed the check, so another pod takes its place")
+                self._wait(REPLACED_WITHIN_S)
+                return False
+            if answer.get("done"):
+                break
+            time.sleep(2 * _LOOK_S)
+        return not ended()
+
+    @staticmethod
+    def _wait(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not stop_signal.came():
+            time.sleep(_LOOK_S)
 
     def _stop(self, children: ChildProcesses, steps: StepFile) -> None:
         children.stop(self._given.stop_wait, steps.saves, self._given.save_wait)

@@ -42,7 +42,7 @@ def _tensorflow(
     found: Generation, member_rank: int, processes: int, local_rank: int
 ) -> dict[str, str]:
     index = member_rank * processes + local_rank
-    cluster = {"worker": _endpoints(found, processes)}
+    cluster = {"worker": endpoints(found, processes)}
     return {
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
     }
@@ -57,17 +57,17 @@ def _jax(found: Generation, member_rank: int, processes: int, local_rank: int) -
 
 
 def _paddle(found: Generation, member_rank: int, processes: int, local_rank: int) -> dict[str, str]:
-    endpoints = _endpoints(found, processes)
+    every = endpoints(found, processes)
     index = member_rank * processes + local_rank
     return {
         "PADDLE_TRAINER_ID": str(index),
-        "PADDLE_TRAINERS_NUM": str(len(endpoints)),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-        "PADDLE_CURRENT_ENDPOINT": endpoints[index],
+        "PADDLE_TRAINERS_NUM": str(len(every)),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(every),
+        "PADDLE_CURRENT_ENDPOINT": every[index],
     }
 
 
-def _endpoints(found: Generation, processes: int) -> list[str]:
+def endpoints(found: Generation, processes: int) -> list[str]:
     """host:port of each process by rank. Members of one node use different ports."""
     return [
         f"{each.address}:{found.leader_port + each.local * processes + local_rank}"

@@ -18,6 +18,10 @@ _PATIENCE = {  # with the default in seconds
     "--below": ("with fewer than the least size for this long the Job is over", 600.0),
     "--linger": ("serve for this long after the Job is over, so that members learn of it", 10.0),
     "--stuck": ("a member that does not acknowledge for this long is given up; 0: never", 0.0),
+    "--preflight": (
+        "members check their pairs before they start, for at most this long; 0: never",
+        0.0,
+    ),
     "--hang-after": ("at least, or ten usual steps, without a step is a hang; 0: never", 60.0),
 }
 

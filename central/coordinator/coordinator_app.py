@@ -11,6 +11,7 @@ import orjson
 
 from central.controllers.training.checkpoints import MOST_PARTS, NoSuchCheckpoint
 from central.controllers.training.generation import NotAllowed, NotJoined, Outdone, Process, Stale
+from central.controllers.training.pair_checks import PairReport
 from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.standstills import Standstill
 from central.controllers.training.stored_state import StoredState
@@ -182,7 +183,8 @@ class CoordinatorApp:
             members.roster.of(member, incarnation)  # lost while it waited: NotJoined
         if self.saving.before_telling and self.saving.stored_mark != members.mark:
             await self.saving.saved(_TELL_S)
-        return json_answer(members.answer(time.monotonic(), member))
+        answer = members.answer(time.monotonic(), member)
+        return json_answer({**answer, "check_s": self.state.pairs.due_s(members.newest)})
 
     async def _changes(self, after: int, wait_s: float, live: bool, member: int | None) -> None:
         members = self.state.membership
@@ -241,6 +243,19 @@ class CoordinatorApp:
         self.state.stands_still(time.monotonic(), number, size, one)
         self.advance()
         return {}
+
+    def check_pairs(self, data: Json) -> Json:
+        process, pairs = who(data), self.state.pairs
+        if process not in pairs.replaced:
+            member, _ = self.joined(data)
+            self._live(data)
+            seconds = fields.seconds_by_member(data, "seconds", limits.REPLICAS)
+            failed = fields.numbers(data, "failed", limits.REPLICAS)
+            one = PairReport(member, seconds, frozenset(failed))
+            self.state.check_pairs(time.monotonic(), one)
+            self.advance()
+        live = self.state.membership.live
+        return {"done": not pairs.due_s(live), "replaced": process in pairs.replaced}
 
     def _live(self, data: Json) -> int:
         """The generation that the request is about. Raises Stale unless it is live."""
@@ -350,6 +365,7 @@ _POST: dict[str, Callable[[CoordinatorApp, Json], Any]] = {
     "/v1/ack": CoordinatorApp.ack,
     "/v1/report": CoordinatorApp.report,
     "/v1/standstill": CoordinatorApp.standstill,
+    "/v1/pairs": CoordinatorApp.check_pairs,
     "/v1/leave": CoordinatorApp.leave,
     "/v1/queue": task_requests.queue,
     "/v1/lease": task_requests.lease,

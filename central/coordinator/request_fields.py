@@ -72,6 +72,16 @@ def amount(data: Json, name: str) -> float:
     return float(value)
 
 
+def seconds_by_member(data: Json, name: str, members: int) -> dict[int, float]:
+    """Reads an object with the numbers of members as names."""
+    value = _given(data, name, _REQUIRED)
+    if not isinstance(value, dict) or len(value) > members:
+        raise FieldRefused(f"{name}: not an object with at most {members} names")
+    if not all(key.isascii() and key.isdigit() and len(key) <= 5 for key in value):
+        raise FieldRefused(f"{name}: a name is not the number of a member")
+    return {int(key): amount(value, key) for key in value}
+
+
 def finite(data: Json, name: str) -> None:
     """A number that is only checked; it may be left out."""
     value = data.get(name)

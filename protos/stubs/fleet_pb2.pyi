@@ -1037,6 +1037,8 @@ class TrainingReport(_message.Message):
     STEPPED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     STANDSTILL_FIELD_NUMBER: _builtins.int
+    PAIRS_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
@@ -1059,9 +1061,15 @@ class TrainingReport(_message.Message):
     """a step of the live generation was taken, and no other generation is proposed"""
     standstill: _builtins.str
     """which rank is the cause that no step is taken; empty: steps are taken"""
+    pairs: _builtins.str
+    """the weak pairs of members that the latest check found; empty: none"""
     @_builtins.property
     def progress(self) -> Global___TrainingProgress:
         """absent: of an older version"""
+
+    @_builtins.property
+    def replaced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """uids of pods that are to be replaced, on another node if there is one"""
 
     def __init__(
         self,
@@ -1079,10 +1087,12 @@ class TrainingReport(_message.Message):
         stepped: _builtins.bool = ...,
         progress: Global___TrainingProgress | None = ...,
         standstill: _builtins.str = ...,
+        pairs: _builtins.str = ...,
+        replaced: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "plan", b"plan", "progress", b"progress", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "standstill", b"standstill", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "pairs", b"pairs", "plan", b"plan", "progress", b"progress", "replaced", b"replaced", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "standstill", b"standstill", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

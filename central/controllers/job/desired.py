@@ -14,6 +14,8 @@ from central.model.jobspec import FINISHED, RESTARTING, TaskSpec
 from central.model.json_types import ReadOnlyJson
 from central.scheduler.state.gangs import Gang
 
+AVOIDED_S = 300.0  # for so long a pod waits for another node than the one where it failed
+
 
 def reconcile_objects(
     job: Job, gang: Gang | None, counts: PodTally, now: float
@@ -57,6 +59,7 @@ def _reconcile_active(
 ) -> Iterator[Decision]:
     """An active Job has a PodGroup, the objects of its plugins and volumes and, once it is admitted, the pods
     of the tasks that may start."""
+    yield from _replace_weak(job, now)
     unwanted = planned_leave.ready(job, _unwanted_pods(job), now)
     yield from _delete_pods(job, unwanted, "no longer part of the Job", now)
     tasks = startable_tasks(job, counts)
@@ -81,7 +84,14 @@ def _reconcile_active(
             if left <= 0:  # the answers continue, unless one is lost
                 job.requeue(now + 1.0)
                 return
-            body = partial(pod_manifest.manifest, job.spec, job.status, task, index)
+            body = partial(
+                pod_manifest.manifest,
+                job.spec,
+                job.status,
+                task,
+                index,
+                job.avoided.get(name, ("", 0.0))[0],
+            )
             for created in _create(job, ("Pod", name), body, now):
                 left -= 1
                 yield created
@@ -91,6 +101,25 @@ def _unwanted_pods(job: Job) -> list[PodSeen]:
     kept = job.current().values()
     keep = {pod.uid for pod in kept}
     return [pod for pod in job.pods.values() if pod.uid not in keep]
+
+
+def _replace_weak(job: Job, now: float) -> Iterator[Decision]:
+    """Deletes pods that the check of pairs blamed. Their successors get other nodes; after a while any node."""
+    said = job.reported
+    for pod in [*job.pods.values()]:
+        _, until = job.avoided.get(pod.name, ("", 0.0))
+        if said is not None and pod.uid in said.replaced and pod.node:
+            job.avoided.setdefault(pod.name, (pod.node, now + AVOIDED_S))
+            yield from _delete_pods(job, [pod], f"failed the check of pairs: {said.pairs}", now)
+        elif until and not pod.node and now >= until:
+            del job.avoided[pod.name]
+            yield from _delete_pods(
+                job, [pod], "no other node than that of weak pairs is free", now
+            )
+        elif until and pod.node:
+            del job.avoided[pod.name]
+        elif until:
+            job.requeue(until)
 
 
 def _resize(job: Job, gang: Gang, size: dict[str, object], now: float) -> Iterator[Decision]:

@@ -54,6 +54,7 @@ class TrainingNotes:
     set_aside: str
     at: dict[str, float] = field(default_factory=dict)
     standstill: str = ""
+    pairs: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +81,8 @@ class Job:
     # pods that others evicted or deleted, by name
     lost: dict[str, float] = field(default_factory=dict)
     lost_from: dict[str, str] = field(default_factory=dict)  # the nodes of those, by pod name
+    # by pod name: a node that failed a check of pairs, and until when
+    avoided: dict[str, tuple[str, float]] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()  # of these nodes, those that are being drained
     by_scheduler: set[str] = field(default_factory=set)  # pods that the scheduler evicted
     # tasks that lost pods while no scheduler ran

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from central.controllers.job import plugins
+from central.controllers.job.plugins import pod_edits
 from central.model import member_files
 from central.model.jobspec import (
     JobSpec,
@@ -44,7 +45,10 @@ INHERITED = (
 )
 
 
-def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> ReadOnlyJson:
+def manifest(
+    job: JobSpec, status: JobStatus, task: TaskSpec, index: int, avoided: str = ""
+) -> ReadOnlyJson:
+    """avoided: a node that the pod must not get."""
     template = task.template
     meta = template.get("metadata") or {}
     name = pod_name(job, task, index)
@@ -62,7 +66,8 @@ def manifest(job: JobSpec, status: JobStatus, task: TaskSpec, index: int) -> Rea
         },
         "spec": _spec(job, template["spec"]),
     }
-    return plugins.decorate(job, task, index, pod)
+    made = plugins.decorate(job, task, index, pod)
+    return pod_edits.avoid_node(made, avoided) if avoided else made
 
 
 def _of_template(meta: ReadOnlyJson) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set
-aside, no step is taken.
+aside, no step is taken, pairs are weak.
 A coordinator's first report to this scheduler causes no Event; and there are few Events, whatever it reports."""
 
 from central.controllers.job.job import Job, TrainingNotes
@@ -10,10 +10,17 @@ from central.model.event_reasons import (
     RESTORED,
     TASK_SET_ASIDE,
     TRAINING_HANGS,
+    WEAK_PAIRS,
 )
 from central.model.jobspec import API
 
-APART_S = {CHECKPOINT_COMPLETE: 60.0, RESTORED: 10.0, TASK_SET_ASIDE: 10.0, TRAINING_HANGS: 10.0}
+APART_S = {
+    CHECKPOINT_COMPLETE: 60.0,
+    RESTORED: 10.0,
+    TASK_SET_ASIDE: 10.0,
+    TRAINING_HANGS: 10.0,
+    WEAK_PAIRS: 10.0,
+}
 
 
 def events_for(job: Job, now: float) -> list[Decision]:
@@ -23,7 +30,11 @@ def events_for(job: Job, now: float) -> list[Decision]:
     notes = job.training_notes
     if notes is None:
         job.training_notes = TrainingNotes(
-            said.checkpoint_name, said.restored, said.set_aside_why, standstill=said.standstill
+            said.checkpoint_name,
+            said.restored,
+            said.set_aside_why,
+            standstill=said.standstill,
+            pairs=said.pairs,
         )
         return []
     found: list[Decision] = []
@@ -37,6 +48,7 @@ def events_for(job: Job, now: float) -> list[Decision]:
         (RESTORED, "restored", said.restored, f"its processes loaded checkpoint {said.restored}"),
         (TASK_SET_ASIDE, "set_aside", said.set_aside_why, set_aside),
         (TRAINING_HANGS, "standstill", said.standstill, said.standstill),
+        (WEAK_PAIRS, "pairs", said.pairs, said.pairs),
     ):
         if news != getattr(notes, name):
             made = _event(job, notes, reason, text, now) if news else []
@@ -52,5 +64,5 @@ def _event(job: Job, notes: TrainingNotes, reason: str, text: str, now: float) -
         return []
     notes.at[reason] = now
     place = about(API, "Job", *job.key, job.spec.uid)
-    warning = reason in (TASK_SET_ASIDE, TRAINING_HANGS)
+    warning = reason in (TASK_SET_ASIDE, TRAINING_HANGS, WEAK_PAIRS)
     return [build_event(place, reason, text, now, warning=warning)]

@@ -11,7 +11,7 @@ def describe(job: Job, now: float) -> str:
     said = job.reported
     if said is None:
         return ""
-    parts = [said.standstill] if said.standstill else []
+    parts = [each for each in (said.standstill, said.pairs) if each]
     if said.checkpoint is None:
         parts.append("no complete checkpoint")
     else:

@@ -37,6 +37,22 @@ class Standstill:
 
 
 @dataclass(slots=True)
+class ReplacementBudget:
+    """Limits how many members that live are replaced in an hour."""
+
+    _at: deque[float] = field(default_factory=deque)
+
+    def allows(self, now: float) -> bool:
+        """Returns whether one more is allowed, and counts it."""
+        while self._at and now - self._at[0] >= _HOUR_S:
+            self._at.popleft()
+        if len(self._at) >= REPLACED_PER_HOUR:
+            return False
+        self._at.append(now)
+        return True
+
+
+@dataclass(slots=True)
 class Standstills:
     """replaces: the policy."""
 
@@ -46,7 +62,7 @@ class Standstills:
     _generation: int = 0
     _by_rank: dict[int, Standstill] = field(default_factory=dict)
     _stacks: Counter[bool] = field(default_factory=Counter)  # kept, by whether the rank waits
-    _replaced: deque[float] = field(default_factory=deque)  # times
+    budget: ReplacementBudget = field(default_factory=ReplacementBudget)
 
     def add(self, generation: int, size: int, one: Standstill) -> bool:
         """Returns whether this was the last rank of the generation's that stand still. size: their number."""
@@ -79,12 +95,7 @@ class Standstills:
 
     def may_replace(self, now: float) -> bool:
         """Returns whether the policy and its budget allow it, and counts it."""
-        while self._replaced and now - self._replaced[0] >= _HOUR_S:
-            self._replaced.popleft()
-        if not self.replaces or len(self._replaced) >= REPLACED_PER_HOUR:
-            return False
-        self._replaced.append(now)
-        return True
+        return self.replaces and self.budget.allows(now)
 
     def json(self) -> Json | None:
         if not self.sentence:

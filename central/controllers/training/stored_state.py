@@ -10,6 +10,7 @@ from math import inf
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.gpu_time import GpuTime
 from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.pair_checks import BAD_PLACE, PairChecks, PairReport
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
 from central.controllers.training.standstills import Standstill, Standstills
 from central.controllers.training.tasks import Tasks
@@ -44,6 +45,7 @@ class StoredState:
         self.checkpoints = Checkpoints()
         self.standstills = Standstills()
         self.gpu_time = GpuTime()
+        self.pairs = PairChecks()
         self._written: dict[str, object] = {}
         self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
         self._journals: dict[str, QueueJournal] = {}
@@ -78,6 +80,22 @@ class StoredState:
         for member in found.blamed if found.may_replace(now) else ():
             incarnation = members.present()[member]
             members.leave(now, member, incarnation, STANDS_STILL, found.sentence)
+
+    def check_pairs(self, now: float, one: PairReport) -> None:
+        """Concludes with the last report. Members that are the cause of weak pairs have failed, and their pods are to
+        be replaced."""
+        members, found = self.membership, self.pairs
+        if members.live is None or not found.add(now, members.live, one, members.nearness()):
+            return
+        there = {each.member: each for each in members.live.processes}
+        for member in found.blamed:
+            process = there[member]
+            # A process that is gone is replaced as a lost one.
+            if members.present().get(
+                member
+            ) == process.incarnation and self.standstills.budget.allows(now):
+                found.note_replaced(process)
+                members.leave(now, member, process.incarnation, BAD_PLACE, found.sentence)
 
     def unsaved(self) -> bool:
         """Returns whether something has changed since changes() was called last."""

@@ -157,6 +157,8 @@ class CoordinatorReported:
     set_aside_why: str = ""  # the latest of them: queue, task and reason
     step: int = 0  # that the member that is furthest has taken, at times; 0: none was reported
     standstill: str = ""  # which rank is the cause that no step is taken
+    pairs: str = ""  # the weak pairs that the latest check before a start found
+    replaced: frozenset[str] = frozenset()  # uids of pods that are to be replaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,13 @@ _CHECK_EVERY_S = 1.0
 _MOST_TASKS = 1 << 31
 _MOST_STEPS = 10**15
 STEPS_EVERY_S = 30.0
+REPLACED_MOST, UID_MOST = 64, 64  # pods of one report, characters of a uid
 _TEXTS = {
     "checkpoint": 253,
     "restored": 253,
     "set_aside_why": 1000,
     "standstill": 1000,
+    "pairs": 1000,
 }  # most characters
 
 
@@ -223,6 +225,8 @@ class TrainingService:
             request.set_aside_why,
             self._step(request, uid) if plan.counts_steps else 0,
             request.standstill,
+            request.pairs,
+            frozenset(uid for uid in request.replaced[:REPLACED_MOST] if len(uid) <= UID_MOST),
         )
 
     def _step(self, request: pb.TrainingReport, uid: str) -> int:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from agent.machine import capture
 from agent.machine.facts import Machine
 from agent.machine.survey import survey
-from agent.preflight.idle_checks import blamed, failures
+from agent.preflight.idle_checks import failures
+from protos.blame import blamed
 from tests.agent.nvml_fixture import CAPTURES
 
 H100 = capture.load(CAPTURES / "hgx-h100-8.json")

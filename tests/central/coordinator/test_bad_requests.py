@@ -125,6 +125,12 @@ CASES: dict[str, tuple[str, object, int, str]] = {
     "a standstill of a rank too many": ("standstill", {**ME, "generation": 1, "size": 2, "rank": 2}, 400, "rank: 2 is not"),
     "a standstill in two lines": ("standstill", {**STANDS, "phase": "a\nb"}, 400, "phase: 'a\\nb' is not"),
     "a standstill of old": ("standstill", {**STANDS, "generation": 7}, 409, "generation 7 is not live"),
+    "pairs with a name": ("pairs", {**ME, "generation": 1, "seconds": {"x": 1}, "failed": []}, 400, "seconds: a name is not"),
+    "pairs without time": ("pairs", {**ME, "generation": 1, "seconds": {"1": -1}, "failed": []}, 400, "1: -1 is not"),
+    "pairs as a list": ("pairs", {**ME, "generation": 1, "seconds": [1], "failed": []}, 400, "seconds: not an object"),
+    "pairs with no number": ("pairs", {**ME, "generation": 1, "seconds": {}, "failed": ["1"]}, 400, "failed: not a list"),
+    "pairs of old": ("pairs", {**ME, "generation": 7, "seconds": {}, "failed": []}, 409, "generation 7 is not live"),
+    "pairs of a stranger": ("pairs", {**ME, "incarnation": 9, "generation": 1}, 409, "member 0 with"),
     "a checkpoint of nobody": ("checkpoint/part", {**ME, "name": "../../etc", "rank": 0, "parts": 1}, 404, ""),
 }  # fmt: skip
 

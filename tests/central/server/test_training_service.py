@@ -159,11 +159,14 @@ def test_steps_are_facts_where_the_job_counts_them_and_not_all_of_them(
 def test_what_events_are_about(scheduler: SchedulerServer, training: TrainingStub) -> None:
     told = pb.TrainingReport(checkpoint="ckpt-5-2", restored="ckpt-4-1", restored_in=2)
     told.set_aside, told.set_aside_why = 3, "queue q: task 7 (a): torn"
+    told.pairs = "members 1 and 2 do not reach each other"
+    told.replaced.extend(["u" * 65, *(f"u{number}" for number in range(99))])
     training.Report(told, metadata=MINE)
     (fact,) = scheduler.facts
     assert isinstance(fact, CoordinatorReported)
     assert (fact.checkpoint_name, fact.restored) == ("ckpt-5-2", "ckpt-4-1 in generation 2")
     assert (fact.set_aside, fact.set_aside_why) == (3, "queue q: task 7 (a): torn")
+    assert (fact.pairs, len(fact.replaced)) == (told.pairs, 63)
 
 
 def test_a_change_of_size_is_timed(scheduler: SchedulerServer, training: TrainingStub) -> None:

@@ -28,6 +28,7 @@ class Options:
     coordinator: str = ""  # task whose pod runs the coordinator; empty: there is none
     store: str = "api"  # of the coordinator
     files: bool = False  # members have files that say who leaves
+    preflight: int = 0  # seconds in which members check their pairs before they start; 0: never
     hang_after: int = 60  # seconds without a step, at least; 0: never
     on_hang: str = HANG_POLICIES[0]
 
@@ -103,7 +104,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         return pod
     if task.name == options.coordinator:
         hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
-        flags = [f"--store={options.store}", *hangs]
+        flags = [f"--store={options.store}", f"--preflight={options.preflight}", *hangs]
         return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from central.model.json_types import Json
+from protos.names import HOSTNAME
 
 Change = Callable[[Json], Json]
 
@@ -69,3 +70,18 @@ def volume(pod: Json, source: Json) -> Json:
 
 def spec(pod: Json, **fields: Any) -> Json:
     return {**pod, "spec": {**pod["spec"], **fields}}
+
+
+def avoid_node(pod: Json, node: str) -> Json:
+    """Requires another node, in each of the terms of which one must hold."""
+    other = {"key": HOSTNAME, "operator": "NotIn", "values": [node]}
+    affinity = pod["spec"].get("affinity") or {}
+    nodes = affinity.get("nodeAffinity") or {}
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    given: list[Json] = (nodes.get(key) or {}).get("nodeSelectorTerms") or [{}]
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), other]}
+        for term in given
+    ]
+    nodes = {**nodes, key: {"nodeSelectorTerms": terms}}
+    return spec(pod, affinity={**affinity, "nodeAffinity": nodes})

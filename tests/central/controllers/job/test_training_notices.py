@@ -2,20 +2,23 @@
 
 from typing import Any
 
+import pytest
+
+from central.controllers.job.desired import AVOIDED_S
 from central.controllers.job.training_notices import APART_S
 from central.model.facts import CoordinatorReported, CoordinatorSilent
 from tests.central.controllers.job.job_api import NAMESPACE, Api
 from tests.central.controllers.job.test_saved_work import rigid
 
 CHECKPOINT, RESTORED, SET_ASIDE = "CheckpointComplete", "Restored", "TaskSetAside"
-HANGS = "TrainingHangs"
+HANGS, WEAK_PAIRS = "TrainingHangs", "WeakPairs"
 
 
 class Reported(Api):
     """A Job whose coordinator has reported once, without news."""
 
-    def __init__(self, **first: Any) -> None:
-        super().__init__(nodes=1)
+    def __init__(self, nodes: int = 1, cpu: int = 64_000, **first: Any) -> None:
+        super().__init__(nodes=nodes, cpu=cpu)
         self.apply(rigid("j"))
         self.settle()
         self.report(**first)
@@ -81,6 +84,28 @@ def test_a_hang_is_said_once_until_it_is_over() -> None:
     api.wait(APART_S[HANGS])
     api.report(standstill="no step for 70 s; rank 0 (member 0) is within a step")
     assert len(api.said(HANGS)) == 2
+
+
+@pytest.mark.parametrize("nodes", [4, 5])
+def test_a_pod_of_weak_pairs_is_replaced_on_another_node(nodes: int) -> None:
+    """Its successor returns to the node where there is no other one for a while. Each node has one pod."""
+    api = Reported(nodes=nodes, cpu=9_000)
+    before = {name: api.there["Pod", name] for name in api.pods()}
+    name, weak = next(iter(before.items()))
+    why = "members 0 and 2 need 9.0 times as long as pairs like them (90 ms)"
+    for _ in range(2):
+        api.report(pairs=why, replaced=frozenset((weak["metadata"]["uid"], "of-another-job")))
+    api.settle()
+    if nodes == 4:
+        assert "nodeName" not in api.there["Pod", name]["spec"]
+        api.wait(AVOIDED_S)
+        api.settle()
+    assert api.said(WEAK_PAIRS) == [("Warning", why)]
+    after = {each: api.there["Pod", each] for each in api.pods()}
+    changed = [each for each in before if after[each]["metadata"] != before[each]["metadata"]]
+    assert changed == [name]
+    assert (after[name]["spec"]["nodeName"] == weak["spec"]["nodeName"]) == (nodes == 4)
+    assert api.phase() == "Running"
 
 
 def test_tasks_that_are_set_aside() -> None:
