@@ -5,6 +5,8 @@ Design: docs/design/reservations.md
 
 from math import inf
 
+import numpy as np
+
 from central.model.defaults import ACROSS_QUEUES
 from central.scheduler.preemption import evictable
 from central.scheduler.preemption.preemption_request import outranks
@@ -68,8 +70,8 @@ class BindingReservations:
 
         1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
            priority.
-        2. A started gang that is below its minimum, and a gang with victims, may use the plan of another gang, unless
-           that one is more urgent in the same queue. Else the two would wait for each other.
+        2. A started gang that is below its minimum, and one whose victims leave nodes of the plan, may use the plan of
+           another gang, unless that one is more urgent in the same queue. Else the two would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
         4. Capacity whose start is unknown may be used by gangs that the reserved one may evict: it does so when the
            rest is free.
@@ -80,16 +82,18 @@ class BindingReservations:
         7. It is closed to all others.
 
         Example, one queue: "big" (priority 5) is the head and has a plan. "b" (5) comes after it and is bound by
-        rule 7, "urgent" (9) is not. The gang "c" (9) of queue "other" is bound, unless "big" takes its queue above its
-        fair share and "other" has received less for its weight, or as much.
+        rule 7, "urgent" (9) is not. The gang "c" (9) of queue "other" is bound, unless "other" has received less for
+        its weight, or as much.
         """
         if held.gang is gang:
             return False
         if isinstance(held.gang, OtherPod):  # in no queue
             return gang.priority <= held.gang.priority
         own = self._reservations.get(gang.key)
-        has_victims = own is not None and own.by_eviction
-        if (has_victims or gang.is_broken) and not held.by_eviction and _gives_way(held, gang):
+        claims_there = (
+            own is not None and own.by_eviction and np.isin(own.place.rows, held.place.rows).any()
+        )
+        if (claims_there or gang.is_broken) and not held.by_eviction and _gives_way(held, gang):
             return False
         if held.by_eviction and held.queue != gang.queue:
             return True

@@ -146,13 +146,13 @@ class PassClaims:
         return self._start(gang, request, self._without_unsent(plan))
 
     def _reserved_before(self, gang: Gang) -> list[Reservation]:
-        """The reservations of other queues that come first and that the gang would delay. What its victims left there
-        would be in use for longer."""
-        withheld = self._held.withheld.reservations()
+        """The reservations that bind the gang and that it would delay. What its victims left there would be in use for
+        longer. In its own queue a gang that shares time has its turn whatever others wait for."""
+        in_turn = gang.queue if self._context.time_sharing.shares(gang) else None
         return [
             held
-            for held in withheld
-            if not held.by_eviction and held.start < inf and held.queue != gang.queue
+            for held in self._held.withheld.reservations()
+            if not held.by_eviction and held.start < inf and held.queue != in_turn
         ]
 
     def _has_surplus(self, gang: Gang) -> bool:

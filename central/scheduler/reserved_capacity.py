@@ -173,9 +173,13 @@ class ReservedCapacity:
             own = None
         if own is None:
             head = self._head(gang)
+            since = self._now if gang.preemption.head_since is None else gang.preemption.head_since
             ahead = head is None or (
                 head.gang.key not in self._binding.tried
-                and not (head.strict and head.gang.priority >= gang.priority)
+                and (
+                    not head.strict
+                    or (-gang.priority, since) < (-head.gang.priority, head.head_since)
+                )
             )
             own_places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
             if ahead and own_places < MAX_HEADS and self._held.reserves(gang):

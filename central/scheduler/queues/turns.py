@@ -57,17 +57,15 @@ class QueueTurns:
         return False
 
     def passes(self, gang: Gang, head: Gang) -> bool:
-        """Compares the gang with the head of another queue that has a reservation: it may take that if the head's queue
-        would exceed its share, and the gang's comes before it by deserved amount, priority, what both have received,
-        and the priority of the gangs. With --usage-half-life: if its queue comes first."""
+        """Whether the gang comes before the head of another queue that has a reservation, and so may take it: its queue
+        comes first by deserved amount, priority and what both have received, or the gang by priority. With
+        --usage-half-life: if its queue comes first."""
         siblings = self._siblings(gang, head)
         if siblings is None:
             return False
         own, others = siblings
         if not self.compares_shares:
             return self.level(own, {})[1:] < self.level(others, {})[1:]
-        if not self.exceeds(others, head.attempt.need):
-            return False
         return self._rank(own, gang) < self._rank(others, head)
 
     def _rank(self, queue: Queue, gang: Gang) -> tuple[bool, int, float, int]:

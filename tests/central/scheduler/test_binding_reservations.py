@@ -132,8 +132,9 @@ def members(given: Case, name: str, dice: random.Random) -> list[Fact]:
 
 def reserve(given: Case, gang: Gang, dice: random.Random) -> Reservation:
     columns = given.scheduler.state.snapshot.columns
-    none = np.zeros(0, dtype=np.int64), np.zeros((0, columns.width), dtype=np.int64)
-    taken = TakenCapacity(*none, [], frozenset())
+    nodes = dice.choice((0, 1))  # the only one
+    nothing = np.zeros(nodes, dtype=np.int64), np.zeros((nodes, columns.width), dtype=np.int64)
+    taken = TakenCapacity(*nothing, [0] * nodes, frozenset())
     place = ReservedPlace.on(given.scheduler.state.snapshot, taken, newest=0.0)
     request = PlacementRequest(((factories.spec(1), 2),))
     if dice.random() < 0.4:
@@ -151,7 +152,8 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
         return given.priority[mine] <= held.gang.priority
     own = given.scheduler.reservations.get(gang.key)
     same_queue = given.queue[mine] == given.queue[other]
-    if own is not None and own.by_eviction and not held.by_eviction:
+    on_same_node = own is not None and len(own.place.rows) and len(held.place.rows)
+    if own is not None and own.by_eviction and on_same_node and not held.by_eviction:
         more_urgent = same_queue and given.priority[other] > given.priority[mine]
         if not more_urgent:
             return False
@@ -167,8 +169,8 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
 
 
 def passes(given: Case, mine: str, other: str) -> bool:
-    """Between queues, if the other one exceeds its share: the order, with what both have received, then the priority.
-    With a half-life the order between queues, with past usage."""
+    """Between queues: the order, with what both have received, then the priority. With a half-life the order between
+    queues, with past usage."""
     own, others = given.siblings(mine, other)
     if given.half_life_s:
         return (*given.order(own), past(given, own)) < (*given.order(others), past(given, others))
@@ -176,7 +178,7 @@ def passes(given: Case, mine: str, other: str) -> bool:
         (*given.order(queue), given.received[queue], -given.priority[name])
         for queue, name in ((own, mine), (others, other))
     )
-    return given.exceeds(others, other) and first < second
+    return first < second
 
 
 def past(given: Case, queue: str) -> float:
