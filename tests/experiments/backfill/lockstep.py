@@ -1,7 +1,7 @@
 """The scheduler itself on a day: bound pods run at once and end when their time is up, evicted ones are made
 again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from central.controllers.composite import new_scheduler
@@ -27,8 +27,15 @@ class _State:
 
 
 class Play:
-    def __init__(self, day: Day, scheduler: Scheduler | None = None) -> None:
-        self._day = day
+    def __init__(
+        self,
+        day: Day,
+        scheduler: Scheduler | None = None,
+        *,
+        weights: Mapping[str, int] | None = None,
+    ) -> None:
+        """weights: of queues that may reclaim from each other; None: they may not."""
+        self._day, self._weights = day, weights
         self._scheduler = scheduler or new_scheduler(factories.LEVELS)
         self._agenda: EventQueue[Callable[[], list[Fact]]] = EventQueue()
         self._jobs = {job.name: _State(job) for job in day.jobs}
@@ -36,6 +43,7 @@ class Play:
         self._births = 0
         self.now = 0.0
         self.evictions = 0
+        self.lost_s = 0.0  # GPU seconds of runs that an eviction ended
         self.waits: dict[str, float] = {}
 
     def run(self, check: Callable[["Play"], None] = lambda _: None) -> dict[str, float]:
@@ -60,6 +68,11 @@ class Play:
 
     def _cluster(self) -> list[Fact]:
         nodes = [factories.node(f"n{i:03}") for i in range(self._day.nodes)]
+        if self._weights is not None:
+            return [
+                *nodes,
+                *(QueueSeen(name, weight=self._weights[name]) for name in self._day.queues),
+            ]
         return [*nodes, *(QueueSeen(name, reclaimable=False) for name in self._day.queues)]
 
     def _arrive(self, job: Job) -> list[Fact]:
@@ -107,6 +120,8 @@ class Play:
             return [done]
         self.evictions += 1
         state = self._of.pop(decision.pod)
+        if len(state.bound) == state.job.pods:
+            self.lost_s += state.job.size * (self.now - state.began_s)
         pod = state.pods.pop(decision.pod)
         state.bound.discard(pod.uid)
         state.run += 1

@@ -112,14 +112,16 @@ def _age_usage(cluster: Cluster, now: float) -> None:
     cluster.now = now
 
 
-def easy(cluster: Cluster) -> None:
-    while cluster.waiting:
+def easy(cluster: Cluster, most: int | None = None) -> None:
+    """most: how many may start; None: all that can."""
+    least = 0 if most is None else max(len(cluster.waiting) - most, 0)
+    while len(cluster.waiting) > least:
         head = cluster.waiting[0]
         took = place(cluster.free, head)
         if took is None:
             break
         cluster.start(head, took)
-    if not cluster.waiting:
+    if len(cluster.waiting) <= least:
         return
     later = cluster.free.copy()
     shadow, taken = cluster.now, None
@@ -132,6 +134,8 @@ def easy(cluster: Cluster) -> None:
         return  # larger than the cluster
     spare = later - taken  # at the shadow time, of what stays free beside the head
     for job in cluster.waiting[1:]:
+        if len(cluster.waiting) <= least:
+            return
         if cluster.now + stated_s(job) <= shadow:
             if (took := place(cluster.free, job)) is not None:
                 cluster.start(job, took)
