@@ -136,6 +136,8 @@ class PassClaims:
         plan, blocked_by = self._find(gang, request, lacks, reserved, **kinds)
         gang.preemption.blocked_by = blocked_by
         if plan is None:
+            if gang.key in self._held.late:  # its claim stays
+                self._context.queues.add_claim(gang, request.groups, (), ())
             self._no_victims[searched] = blocked_by
             self._postpone(gang)
             return None
@@ -143,6 +145,7 @@ class PassClaims:
         if own is not None:
             self._held.drop(gang.key)
         self._held.broken.discard(gang.key)
+        self._held.late.discard(gang.key)
         return self._start(gang, request, self._without_unsent(plan))
 
     def _reserved_before(self, gang: Gang) -> list[Reservation]:

@@ -7,6 +7,7 @@ Design: docs/design/reservations.md
 from math import inf
 
 from central.model.decisions import Decision, Evict
+from central.scheduler.inventory.pods import LATE
 from central.scheduler.preemption import reclaim
 from central.scheduler.queues.entitlement import would_be_reclaimed
 from central.scheduler.reservation.reservation import Reservation
@@ -22,6 +23,7 @@ class PassReservations:
     def __init__(self, scheduler: Scheduler) -> None:
         self.by_key = scheduler.reservations
         self.broken = set[GangKey]()  # reservations that cannot be met as planned
+        self.late = set[GangKey]()  # claims that wait for pods that should have gone
         self.dropped = False  # a reservation ended, so others may fit
         self.withheld = WithheldCapacity(scheduler.state.snapshot)
         self.running = RunningPods(
@@ -41,6 +43,7 @@ class PassReservations:
         self.pods_changed()
         # Evictions of this cycle, also of an attempt that a bug ended: uid, whether a dry run.
         self._asked = {(each.pod, each.trial) for each in decisions if isinstance(each, Evict)}
+        self.late.clear()
         for key, held in list(self.by_key.items()):
             if not self._holds(key, held):
                 self.drop(key)
@@ -49,6 +52,7 @@ class PassReservations:
                 continue
             if self.refresh(held):
                 decisions += self.evictions(held)
+                self._look_for_late_pods(held)
             else:
                 self.broken.add(key)
                 self.cancel(held)
@@ -81,6 +85,22 @@ class PassReservations:
         is known, has nothing to be strict about: it goes wherever fewer GPUs lack."""
         policy = self._policy
         return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
+
+    def _look_for_late_pods(self, held: Reservation) -> None:
+        """Has a claim planned anew, elsewhere, once pods that it waits for should have gone."""
+        if not held.by_eviction or held.moved is not None:
+            return
+        terminating = [*held.late_pods(self._state, self._policy.max_grace_s)]
+        for _, pod in (late := [each for each in terminating if each[0] <= self._now]):
+            if not pod.life.late:
+                pod.advance(LATE)
+                self._queues.in_flight.outdated = True
+                if (gang := self._state.gang_of(pod)) is not None:
+                    self._pending.changed(gang)
+        if late:
+            self.late.add(held.gang.key)
+        elif terminating:
+            self._pending.preemption_retry_at.add(min(at for at, _ in terminating))
 
     def _keep_one_head_per_queue(self) -> None:
         """Drops the younger one of two heads in a queue: a gang that moves to another queue takes its reservation

@@ -168,6 +168,8 @@ class ReservedCapacity:
             return evictions
         if (evictions := self._move_whole(gang, request)) is not None:
             return evictions
+        if key in self._held.late:
+            return []
         if own is not None and own.by_eviction:  # the victims have gone, and it still does not fit
             self._held.drop(key)
             own = None
@@ -216,13 +218,14 @@ class ReservedCapacity:
         if own is not None and (own.moved is not None or self._awaits_victims(own, request)):
             return []
         evictions = self._claims.preempt(gang, request, growth=True)
-        if evictions is None:
+        if evictions is None and gang.key not in self._held.late:
             self._held.release(gang)
         return evictions or []
 
     def _awaits_victims(self, own: Reservation, request: PlacementRequest) -> bool:
-        unchanged = own.gang.key not in self._broken and own.request.is_for_same_pods(request)
-        return own.by_eviction and unchanged
+        key = own.gang.key
+        anew = key in self._broken or key in self._held.late
+        return own.by_eviction and not anew and own.request.is_for_same_pods(request)
 
     def on_over_quota(
         self, gang: Gang, request: PlacementRequest, claimable: Claimable, *, growth: bool
@@ -242,7 +245,7 @@ class ReservedCapacity:
             next(iter(self.views_for(gang)))
             evictions = self._claims.preempt(gang, request, lacks, growth=growth, awaits=not lacks)
         self._is_for_quota = True
-        if evictions is None:
+        if evictions is None and gang.key not in self._held.late:
             self._held.release(gang)
         return evictions or []
 
@@ -277,7 +280,7 @@ class ReservedCapacity:
 
     def must_retry(self, gang: Gang) -> bool:
         """Returns whether the gang is tried even if no capacity was freed."""
-        return gang.key in self._broken
+        return gang.key in self._broken or gang.key in self._held.late
 
     def on_tried(self, gang: Gang) -> None:
         self._binding.tried.add(gang.key)

@@ -171,7 +171,7 @@ class Scheduler:
             self.queues,
             self.budgets,
             self.reservations,
-            Candidates(self.state),
+            Candidates(self.state, policy.max_grace_s),
             policy.preempt_across,
             policy.min_runtime_s,
             policy.max_grace_s,

@@ -368,7 +368,7 @@ class World:
         """Marks the pod as leaving. Its controller may create the next one, except of the same name."""
         if sim_pod.seen.deleting:
             return
-        sim_pod.seen = replace(sim_pod.seen, deleting=True)
+        sim_pod.seen = replace(sim_pod.seen, deleting=True, ended=now)
         self._training.left(sim_pod, now)
         if not self._controllers.is_numbered(sim_pod.plan.owner):
             self._controllers.pod_lost(sim_pod.plan.owner, sim_pod.seen.uid)

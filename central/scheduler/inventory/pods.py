@@ -27,6 +27,7 @@ class Life(NamedTuple):
     observed  its devices are those that pod-resources reports, not those that were planned
     leaving   its eviction was decided; with AGREED, a trial eviction was accepted
     lost      it should have ended long ago, and its node is not ready, so nobody can say that it has
+    late      it should have ended long ago on a ready node: no claim counts on its end
     """
 
     stage: str = WAITING
@@ -34,6 +35,7 @@ class Life(NamedTuple):
     leaving: str = STAYS
     why: str = ""
     lost: bool = False
+    late: bool = False
 
 
 NEW = Life()
@@ -44,6 +46,7 @@ PLACED, BIND_FAILED, SEEN_BOUND = "placed", "bind failed", "seen bound"
 OBSERVED, DEVICES_UNKNOWN = "observed", "devices unknown"
 EVICTED, EVICTION_AGREED, EVICTION_ENDED = "evicted", "eviction agreed", "eviction ended"
 LOST, FOUND = "lost", "found"  # its node is ready again
+LATE = "late"
 
 
 @lru_cache(maxsize=1 << 10)
@@ -72,7 +75,7 @@ def transition(life: Life, event: str, why: str = "") -> Life:
         return life._replace(leaving=STAYS)
     if event in (LOST, FOUND):
         return life._replace(lost=event == LOST, observed=False)
-    return life
+    return life._replace(late=True) if event == LATE else life
 
 
 def start_leaving(pods: Sequence["Pod"]) -> None:
@@ -164,7 +167,7 @@ class Pod:
         expected to end one minute late, then two, four, and so on."""
         seen = self.seen
         if seen.deleting or self.evicting:
-            return now
+            return inf if self.life.late else now
         if seen.runs_for_s is None:
             return inf
         began = seen.started if seen.started is not None else self.work.since

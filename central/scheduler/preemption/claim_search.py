@@ -277,7 +277,8 @@ class ClaimSearch:
         """The least harmful first: of a queue that gives too much, those go if they are equally large."""
         if pods is not self._known_losses[0]:
             by_gang = self._by_gang(pods)
-            scale = HarmScale({rank(gang) for gang, _ in by_gang}, self._request.now)
+            ranks, most_s = {rank(gang) for gang, _ in by_gang}, self._context.max_grace_s
+            scale = HarmScale(ranks, self._request.now, most_s)
             ordered = sorted(by_gang, key=lambda each: _harm(scale, *each))
             self._known_losses = pods, [self._loss(gang, mine) for gang, mine in ordered]
         return self._known_losses[1]

@@ -5,7 +5,8 @@ DaemonSet's), then
    priority
 2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the
    least urgent of those above its minimum go
-3. work lost: GPU-seconds since the start or the last checkpoint
+3. work lost: GPU-seconds since the start or the last checkpoint, and those until the pods are gone: capacity stands
+   idle for as long as its victims may take to end
 4. pods
 5. capacity that they hold: GPUs
 6. time that they have run, then time since their creation: of equals the youngest goes
@@ -24,7 +25,8 @@ Design: docs/design/evictions.md
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from central.model.facts import PodSpec
+from central.model.defaults import MAX_GRACE_S
+from central.model.facts import PodSeen, PodSpec
 from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.queues.gpu_currency import GpuCurrency
@@ -75,9 +77,10 @@ def rank(gang: Gang) -> int:
 class HarmScale:
     """Compares the evictions of one request. Ranks count by their order among its candidates."""
 
-    def __init__(self, ranks: Iterable[int], now: float) -> None:
+    def __init__(self, ranks: Iterable[int], now: float, max_grace_s: float = MAX_GRACE_S) -> None:
+        """max_grace_s: that a victim may take to end."""
         self._rank = {each: order for order, each in enumerate(sorted(set(ranks)))}
-        self._now = now
+        self._now, self._max_grace_s = now, max_grace_s
 
     def of(self, rank: int, pods: Sequence[Pod], *, breaks: bool, urgency: int = 0) -> Harm:
         """The harm of evicting these pods of a gang. breaks: it falls below its minimum. urgency: of members above
@@ -90,7 +93,7 @@ class HarmScale:
             ran = 0 if began is None else max(0, int(now - began))
             kept = pod.checkpoint
             lost = ran if kept is None else min(ran, max(0, int(now - kept)))
-            work += size * min(lost, LOST_MOST_S)
+            work += size * (min(lost, LOST_MOST_S) + grace_s(seen, self._max_grace_s))
             held += size
             run_time += ran
             age += max(0, int(now - seen.created))
@@ -115,6 +118,11 @@ def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
         run_time,
         age,
     )
+
+
+def grace_s(seen: PodSeen, most_s: float) -> int:
+    """How long the pod may take to end once it is evicted."""
+    return int(min(seen.grace_s, most_s))
 
 
 @lru_cache(maxsize=1 << 14)

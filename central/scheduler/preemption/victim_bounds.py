@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
+from central.model.defaults import MAX_GRACE_S
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.harm import BREAKS
@@ -220,8 +221,8 @@ class RowBounds:
 class Candidates:
     """What all requests for victims share."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self.table = VictimTable(state)
+    def __init__(self, state: ClusterState, max_grace_s: float = MAX_GRACE_S) -> None:
+        self.table = VictimTable(state, max_grace_s)
         self._bounds: dict[tuple[PodSpec, int], RowBounds] = {}
 
     def bounds(self, spec: PodSpec, pods: int) -> RowBounds:

@@ -43,12 +43,13 @@ class PodEntries:
 
     # slot: of the gang. podclass: index in VictimTable.classes. rank: of equal members the highest goes. size: what its
     # requests are worth. urgency: as surplus_members.urgencies().
-    row, slot, podclass, rank, size, state, urgency = map(_Ints, range(7))
+    # grace_s: how long it may take to end.
+    row, slot, podclass, rank, size, state, urgency, grace_s = map(_Ints, range(8))
     began, checkpoint, created = map(_Times, range(3))
 
     def __init__(self) -> None:
         self.used = 0
-        self.ints: Ints = np.zeros((7, 1024), dtype=np.int64)
+        self.ints: Ints = np.zeros((8, 1024), dtype=np.int64)
         self.times: Floats = np.zeros((3, 1024), dtype=np.float64)
         self.pods: list[Pod | None] = []  # None: it has gone
 
@@ -75,7 +76,7 @@ class PodEntries:
         lost = np.where(checkpoint == UNKNOWN, ran, np.minimum(ran, since))
         size = self.size[chosen]
         found = np.zeros((len(chosen), PARTS), dtype=np.int64)
-        work = size * np.minimum(lost, LOST_MOST_S)
+        work = size * (np.minimum(lost, LOST_MOST_S) + self.grace_s[chosen])
         found[:, 1] = self.urgency[chosen]
         found[:, 2], found[:, 3], found[:, 4], found[:, 5] = work, 1, size, ran
         found[:, 6] = np.maximum(now - self.created[chosen], 0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from central.model.arrays import Bools, Floats, Ints
+from central.model.defaults import MAX_GRACE_S
 from central.model.facts import PodSpec
 from central.scheduler.inventory.dirty_rows import DirtyRows
 from central.scheduler.inventory.pods import Pod
@@ -33,8 +34,9 @@ FEW_ROWS = 256  # up to this many are looked up one by one; of more rows all ent
 class VictimTable:
     """gangs by slot, in the order of state.gangs; None where one has gone."""
 
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
+    def __init__(self, state: ClusterState, max_grace_s: float = MAX_GRACE_S) -> None:
+        """max_grace_s: that a victim may take to end."""
+        self._state, self._max_grace_s = state, max_grace_s
         self.dirty = DirtyRows()  # rows whose candidates changed
         self.reads = 0  # how often gangs were read
         self._clear()
@@ -170,7 +172,7 @@ class VictimTable:
         return found
 
     def leaving(self, rows: Bools) -> list[Pod]:
-        """The terminating pods on these rows, and those of other schedulers."""
+        """The terminating pods on these rows, and those of other schedulers. Without those that should have gone."""
         entries, row_of = self.entries, self._state.snapshot.columns.row
         here = self.entries_on(np.flatnonzero(rows))
         here = here[entries.state[here] == LEAVES]
@@ -179,7 +181,7 @@ class VictimTable:
             for slot in np.unique(entries.slot[here]).tolist()
             if (gang := self.gangs[slot]) is not None
             for pod in _holding(gang)
-            if pod.leaving and rows[row_of[pod.node]]
+            if pod.leaving and not pod.life.late and rows[row_of[pod.node]]
         ]
         return found + self.others_leaving()
 
@@ -204,7 +206,7 @@ class VictimTable:
             gang.key: (
                 [
                     (
-                        *self.entries.ints[[0, 3, 4, 5, 6], entry].tolist(),
+                        *self.entries.ints[[0, 3, 4, 5, 6, 7], entry].tolist(),
                         *self.entries.times[:, entry],
                     )
                     for entry in range(*self._range(slot))
@@ -257,6 +259,7 @@ class VictimTable:
             on_row.setdefault(row, []).append(entry)
         seen = [pod.seen for pod in pods]
         leaves = [bool(pod.life.leaving) or pod.seen.deleting for pod in pods]
+        late = [pod.life.late for pod in pods]
         started = [each.started for each in seen]
         podclass = self._podclasses(pods)
         ints = [
@@ -265,8 +268,9 @@ class VictimTable:
             podclass,
             np.array([each.order[0] for each in seen]),
             self._sizes[podclass],
-            np.where(leaves, LEAVES, STAYS),
+            np.where(late, GONE, np.where(leaves, LEAVES, STAYS)),
             urgencies,
+            np.array([harm.grace_s(each, self._max_grace_s) for each in seen]),
         ]
         began = [pod.since if at is None else at for pod, at in zip(pods, started, strict=True)]
         times = [

@@ -172,7 +172,7 @@ class ClaimsInFlight:
         for each in leaving:
             uid = each.pod.seen.uid
             known = uid in self._counted_pods or each.pod.node in self._not_ready
-            if not known and each.is_present():
+            if not known and not each.pod.life.late and each.is_present():
                 self._counted_pods.add(uid)
                 add(more.setdefault(each.gang.key, (each.gang, {}))[1], each.amounts, 1)
         found: dict[_Whose, tuple[Gang, Sums]] = {}

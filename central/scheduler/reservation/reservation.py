@@ -14,6 +14,7 @@ Design: docs/design/reservations.md
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -32,6 +33,7 @@ from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 
 TRUST = 2.0
+LATE_S = 60.0  # behind the grace period of a pod that terminates: claims do not wait for it longer
 
 
 class MovedPods(NamedTuple):
@@ -173,6 +175,16 @@ class Reservation:
                 view = state.snapshot.view(spec)
                 returned[index, view.columns] += view.amounts * count
         return returned
+
+    def late_pods(self, state: ClusterState, max_grace_s: float) -> Iterator[tuple[float, Pod]]:
+        """Yields the pods of the place that terminate, and when they are late. max_grace_s: what counts of a grace
+        period at most."""
+        for row in self.place.rows.tolist():
+            node = state.nodes.get(state.snapshot.columns.names[row])
+            for pod in node.pods.values() if node is not None else ():
+                seen = pod.seen
+                if seen.deleting and seen.ended is not None and pod.charged_spec is not None:
+                    yield seen.ended + min(seen.grace_s, max_grace_s) + LATE_S, pod
 
     def _limit_idle(self, most_idle: int) -> None:
         """Withholds whole rows, those with the most free GPUs first, up to most_idle GPUs; but one row at

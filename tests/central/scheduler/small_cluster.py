@@ -98,7 +98,8 @@ class World:
         self.whys.append(decision.why)
         self.ends.pop(decision.pod, None)
         self.leaving[decision.pod] = now + self.grace_s
-        seen = self.running[decision.pod] = replace(self.running[decision.pod], deleting=True)
+        seen = replace(self.running[decision.pod], deleting=True, ended=now)
+        self.running[decision.pod] = seen
         apply(self.cluster, EvictDone(decision.pod))
         apply(self.cluster, seen)
         return ""

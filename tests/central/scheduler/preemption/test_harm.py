@@ -63,6 +63,13 @@ def test_work_is_lost_since_the_newest_checkpoint_of_this_run(
     assert HarmScale((0,), NOW).of(0, [pod], breaks=True)[2] == lost_s * gpus(pod.spec)
 
 
+def test_a_victim_costs_what_stands_idle_until_it_is_gone() -> None:
+    pod = Pod(replace(factories.pod("p-0", 2), grace_s=30), factories.spec(2))
+    ten_years = Pod(replace(pod.seen, grace_s=3 * 10**8), pod.spec)
+    assert HarmScale((0,), NOW).of(0, [pod], breaks=True)[2] == 30 * gpus(pod.spec)
+    assert HarmScale((0,), NOW, 60.0).of(0, [ten_years], breaks=True)[2] == 60 * gpus(pod.spec)
+
+
 @pytest.mark.parametrize(
     ("requests", "worth"),
     [
