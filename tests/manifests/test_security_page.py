@@ -122,3 +122,31 @@ def test_no_right_changes_running_containers(resource: str) -> None:
     assert not verbs & {"patch", "update"}
     assert resource == "pods" or not verbs
     assert not {right for right in granted() if "*" in (right.verb, right.resource)}
+
+
+SCHEDULERS = {"ClusterRole lockstep-central", "Role lockstep-central"}
+
+
+def test_without_the_role_for_jobs_no_pod_is_created() -> None:
+    held = {right for right in granted() if right.role in SCHEDULERS}
+    made = ("pods", "roles.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io")
+    changed = (
+        "validatingwebhookconfigurations.",
+        "mutatingwebhookconfigurations.",
+        "customresourcedefinitions.",
+    )
+    verbs = {
+        right.verb for right in held if right.resource in made or right.resource.startswith(changed)
+    }
+    assert verbs <= {"get", "list", "watch", "delete"}
+    assert "delete" not in {right.verb for right in held if right.resource in made[1:]}
+    read = {right.name for right in held if right.resource == "secrets" and right.verb != "create"}
+    assert read == {"lockstep-central-tls"}
+
+
+def test_no_shipped_role_may_name_any_queue() -> None:
+    every = {right for each in manifests() if each["kind"] in ROLES for right in rights(each)}
+    assert len(every) > 100
+    assert not [
+        each for each in every if each.verb in ("use", "*") and each.resource.startswith("queues")
+    ]
