@@ -224,6 +224,12 @@ def age(stamp: str | None, now: datetime | None = None) -> str:
     return f"{seconds // 86400}d"
 
 
+def span(seconds: float) -> str:
+    """Formats a duration as age() does."""
+    end = datetime.fromtimestamp(max(0.0, seconds), UTC)
+    return age("1970-01-01T00:00:00Z", end)
+
+
 def clock(stamp: str | None) -> str:
     """Formats the time in the user's own time zone."""
     began = moment(stamp)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from central.cli import output_format, scheduler_access, terminal_table
 from central.cli.jobs.api import Api
-from central.cli.terminal_table import Cell, Row, age, clock, columns
+from central.cli.terminal_table import Cell, Row, clock, columns, span
 from central.model.json_types import Json
 from central.server.grpc import query_client
 
@@ -53,13 +53,13 @@ def _use(found: Json | None) -> str:
     rate, size, idle_s = found["utilization"], found["memory"], found["idle_s"]
     parts = [f"GPUs {rate:.0%} busy"] if rate is not None else []
     parts += [f"{size / 2**30:.1f} GiB of GPU memory in use"] if size is not None else []
-    return ", ".join(parts + ([f"idle for {_span(idle_s)}"] if idle_s is not None else []))
+    return ", ".join(parts + ([f"idle for {span(idle_s)}"] if idle_s is not None else []))
 
 
 def page(record: Json, most: int | None) -> str:
     spent, sizes = record["gpu_seconds"], record["sizes"]
     lost = f", {spent['lost'] / HOUR_S:.2f} of them lost to evictions" if spent["lost"] else ""
-    waited = [f"{cause} {_span(seconds)}" for cause, seconds in record["waited"].items()]
+    waited = [f"{cause} {span(seconds)}" for cause, seconds in record["waited"].items()]
     lines = {
         "Job": f"{record['namespace']}/{record['name']}",
         "Gang": record["gang"],
@@ -88,7 +88,7 @@ def page(record: Json, most: int | None) -> str:
     waits: list[Row] = [
         (
             _time(each["since"]),
-            _span((each["until"] or record["counted"]) - each["since"]),
+            span((each["until"] or record["counted"]) - each["since"]),
             each["cause"],
             each["reason"],
         )
@@ -107,8 +107,8 @@ def _row(row: Json) -> Row:
         row["stage"].capitalize(),
         f"{row['gpus']:g}",
         f"{row['gpu_seconds']['allocated'] / HOUR_S:.2f}",
-        _span((row["started"] or row["ended"]) - row["created"]),
-        _span(row["ended"] - row["started"]) if row["started"] else "-",
+        span((row["started"] or row["ended"]) - row["created"]),
+        span(row["ended"] - row["started"]) if row["started"] else "-",
         _time(row["ended"]),
         row["user"] or "-",
     )
@@ -120,7 +120,3 @@ def _stamp(time_s: float) -> str:
 
 def _time(time_s: float | None) -> str:
     return clock(_stamp(time_s)) if time_s is not None else "-"
-
-
-def _span(seconds: float) -> str:
-    return age(_stamp(0.0), datetime.fromtimestamp(max(0.0, seconds), UTC))

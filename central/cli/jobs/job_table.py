@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from central.cli.exit_codes import CannotDo
 from central.cli.jobs.api import GROUPS, PODS, Api
-from central.cli.terminal_table import Cell, Row, age, clock, columns, moment
+from central.cli.terminal_table import Cell, Row, age, clock, columns, moment, span
 from central.kube.decode.effective_requests import requests_of
 from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import ResourcePath
@@ -20,15 +20,18 @@ ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 NODES_SHOWN = 2
 CLAUSES_SHOWN = 2  # of a reason; `lockstep job view` has all
 COLUMNS = columns(
-    "Name, Queue, ~State, #GPUs, #Pods, Where, Time, +User, +Type, +#Min, +#Pending, "
+    "Name, Queue, ~State, #GPUs, #Pods, Where, Time, +Busy, +User, +Type, +#Min, +#Pending, "
     "+#Succeeded, +#Failed, +#Retries, +Size, +Created, Why"
 )
 
 Key = tuple[str, str]  # namespace, name
 
 
-def rows(api: Api, jobs: Sequence[Json], *, everywhere: bool) -> list[Row]:
-    """Asks for the pods and PodGroups of the jobs; without the right to list them their columns say less."""
+def rows(
+    api: Api, jobs: Sequence[Json], *, everywhere: bool, uses: Mapping[Key, Json]
+) -> list[Row]:
+    """Asks for the pods and PodGroups of the jobs; without the right to list them their columns say less. uses: by
+    gang, of those whose utilization the scheduler knows."""
     query = {"labelSelector": JOB_NAME}
     names: list[dict[str, str]] = [{}]
     if len(jobs) == 1:  # as for each change of a watch
@@ -43,7 +46,24 @@ def rows(api: Api, jobs: Sequence[Json], *, everywhere: bool) -> list[Row]:
             meta = pod["metadata"]
             key = (meta["namespace"], str((meta.get("labels") or {}).get(JOB_NAME)))
             nodes.setdefault(key, set()).add((pod.get("spec") or {}).get("nodeName") or "")
-    return [_row(job, groups[_key(job)], nodes.get(_key(job), set()) - {""}) for job in jobs]
+    busy = {
+        _key(job): next(
+            filter(None, (uses.get((_key(job)[0], g)) for g in _group_names(job))), None
+        )
+        for job in jobs
+    }
+    return [
+        _row(job, groups[_key(job)], nodes.get(_key(job), set()) - {""}, busy[_key(job)])
+        for job in jobs
+    ]
+
+
+def busy_text(use: Json | None) -> str:
+    """Returns the utilization of a running gang's GPUs, and for how long all of them have been idle."""
+    if use is None or use["utilization"] is None:
+        return "-"
+    idle_s = use["idle_s"]
+    return f"{use['utilization']:.0%}" + (f", idle {span(idle_s)}" if idle_s is not None else "")
 
 
 def group_of(api: Api, job: Json) -> Json | None:
@@ -71,7 +91,7 @@ def _key(obj: Json) -> Key:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
-def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
+def _row(job: Json, group: Json | None, nodes: set[str], use: Json | None) -> Row:
     meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     running, size_now = (
         status.get("running") or 0,
@@ -86,6 +106,7 @@ def _row(job: Json, group: Json | None, nodes: set[str]) -> Row:
         f"{running}/{size_now}",
         _where(sorted(nodes)),
         _time(job),
+        busy_text(use),
         user_of(job) or "-",
         (meta.get("labels") or {}).get(JOB_TYPE) or "Batch",
         minimum(job),

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from central.cli import output_format, terminal_table
 from central.cli.jobs import history_command, job_table, queue_listing
@@ -11,6 +12,7 @@ from central.cli.terminal_table import Column, Row, age, columns
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
+from central.server.grpc import query_client
 from protos.names import GPU
 
 NAMESPACE = Column("Namespace")
@@ -87,7 +89,8 @@ def _columns(kind: ResourcePath, args: argparse.Namespace) -> tuple[Column, ...]
 def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Namespace) -> list[Row]:
     match kind.kind:
         case "Job":
-            rows = job_table.rows(api, objects, everywhere=args.everywhere)
+            uses = _uses(api, args) if args.output == "wide" else {}
+            rows = job_table.rows(api, objects, everywhere=args.everywhere, uses=uses)
         case "PodGroup":
             rows = [group_row(obj) for obj in objects]
         case _:
@@ -98,6 +101,17 @@ def _rows(api: Api, kind: ResourcePath, objects: list[Json], args: argparse.Name
             (obj["metadata"]["namespace"], *row) for obj, row in zip(objects, rows, strict=True)
         ]
     return rows
+
+
+def _uses(api: Api, args: argparse.Namespace) -> dict[tuple[str, str], Json]:
+    """Returns how busy the gangs that run keep their GPUs, by namespace and name; from a scheduler that is named."""
+    where = {"state": "running"} | ({} if args.everywhere else {"namespace": api.namespace})
+    if args.server == query_client.SERVER:
+        return {}
+    with suppress(query_client.CannotAsk):
+        found = query_client.pages(query_client.scheduler_address(args), "/api/jobs", **where)
+        return {(row["namespace"], row["gang"]): row["gpu_use"] for row in found if row["gpu_use"]}
+    return {}
 
 
 def object_name(kind: ResourcePath, obj: Json) -> str:

@@ -36,6 +36,8 @@ class TopQueue:
     running: int
     pending: int
     state: str
+    busy: str = "-"  # mean utilization of the GPUs of its gangs
+    idle: str = "-"  # GPUs of gangs all of whose GPUs are idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,15 @@ def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     )
 
 
-def queues_of(rows: Sequence[Json]) -> tuple[TopQueue, ...]:
-    """rows: of the console's /api/queues."""
+def queues_of(rows: Sequence[Json], jobs: Iterable[Json] = ()) -> tuple[TopQueue, ...]:
+    """rows: of the console's /api/queues. jobs: those that run, of /api/jobs."""
+    gpus, busy, idle = Counter[str](), Counter[str](), Counter[str]()
+    for job in jobs:
+        use = job["gpu_use"]
+        if use is not None and use["utilization"] is not None:
+            gpus[job["queue"]] += job["gpus"]
+            busy[job["queue"]] += job["gpus"] * use["utilization"]
+            idle[job["queue"]] += job["gpus"] * (use["idle_s"] is not None)
     return tuple(
         TopQueue(
             row["name"],
@@ -111,6 +120,8 @@ def queues_of(rows: Sequence[Json]) -> tuple[TopQueue, ...]:
             row["gangs"].get("running", 0),
             queue_listing.pending(row),
             row["state"],
+            f"{busy[row['name']] / gpus[row['name']]:.0%}" if gpus[row["name"]] else "-",
+            f"{idle[row['name']]:g}" if gpus[row["name"]] else "-",
         )
         for row, lines in queue_listing.in_tree(list(rows))
     )

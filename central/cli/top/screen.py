@@ -190,7 +190,7 @@ def _rack(row: TopRack) -> Cells:
 def _queue(row: TopQueue) -> Cells:
     name = row.lines + row.name
     counts = str(row.running), str(row.pending)
-    return name, row.used, row.deserved, row.capability, *counts, row.state
+    return name, row.used, row.busy, row.idle, row.deserved, row.capability, *counts, row.state
 
 
 def _pending(row: TopGang) -> Cells:
@@ -199,7 +199,10 @@ def _pending(row: TopGang) -> Cells:
 
 CELLS: dict[str, tuple[Cells, Callable[[Any], Cells]]] = {
     "racks": (("RACK", "NODES", "GPUS", "USED", "FREE", "", "TROUBLE", "HOLDERS"), _rack),
-    "queues": (("QUEUE", "USED", "DESERVED", "CAPABILITY", "RUN", "PENDING", "STATE"), _queue),
+    "queues": (
+        ("QUEUE", "USED", "BUSY", "IDLE", "DESERVED", "CAPABILITY", "RUN", "PENDING", "STATE"),
+        _queue,
+    ),
     "pending": (("GANG", "QUEUE", "MIN", "AGE", "WHY"), _pending),
 }
 

@@ -75,7 +75,10 @@ class _Source:
         shown = overview["may"]["queues"]
         return ClusterView(
             cluster_view.racks_of(query_client.topology(where, "")),
-            cluster_view.queues_of(query_client.pages(where, "/api/queues") if shown else ()),
+            cluster_view.queues_of(
+                query_client.pages(where, "/api/queues") if shown else (),
+                query_client.pages(where, "/api/jobs", state="running"),
+            ),
             cluster_view.pending_of(query_client.pages(where, "/api/pending")),
             overview["pending"]["hidden"],
             datetime.now().astimezone(),

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,20 @@ from central.cli.jobs import describe, follow
 from central.cli.jobs.api import Api
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
+from central.server.grpc.visibility import Viewer
 from tests.central.cli.run_cli import (
     COMMANDS,
     EVENTS,
     GROUPS,
     JOBS,
     PODS,
+    AskedScheduler,
     Lockstep,
     group,
     member,
     mpi,
 )
+from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
 Put = Callable[[str, Json], Json]
@@ -180,6 +183,44 @@ def test_the_wide_list_has_what_tools_for_this_api_show(lockstep: Lockstep, put:
     (row,) = listed(lockstep("job", "list", "-o", "wide"))
     assert (row["TYPE"], row["MIN"], row["SUCCEEDED"], row["RETRIES"]) == ("MPI", "3", "1", "2")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4}", row["CREATED"])
+
+
+class UseKnown(CannedAnswers):
+    """A scheduler that knows how busy two gangs are."""
+
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        if path != "/api/jobs":
+            return super().page(path, query, viewer)
+        assert query["state"] == "running"
+        uses = {
+            "busy": {"utilization": 0.824, "memory": 1, "idle_s": None},
+            "idles": {"utilization": 0.012, "memory": 1, "idle_s": 7300.0},
+            "unknown": {"utilization": None, "memory": 1, "idle_s": None},
+            "none": None,
+        }
+        rows = [{"namespace": "default", "gang": key, "gpu_use": use} for key, use in uses.items()]
+        return {"rows": rows, "next": None}
+
+
+def test_the_wide_list_says_how_busy_gpus_are(
+    lockstep: Lockstep, put: Put, asked_scheduler: AskedScheduler
+) -> None:
+    asked_scheduler(UseKnown())
+    for name in ("busy", "idles", "none", "unknown"):
+        put(JOBS, mpi(name, "Running"))
+    shown = listed(lockstep("job", "list", "-o", "wide"))
+    assert {row["NAME"]: row["BUSY"] for row in shown} == {
+        "busy": "82%",
+        "idles": "1%, idle 121m",
+        "none": "-",
+        "unknown": "-",
+    }
+
+
+def test_without_a_scheduler_the_wide_list_is_there(lockstep: Lockstep, put: Put) -> None:
+    put(JOBS, mpi("busy", "Running"))
+    (row,) = listed(lockstep("job", "list", "-o", "wide"))
+    assert row["BUSY"] == "-"
 
 
 def test_jobs_by_state_and_user(lockstep: Lockstep, put: Put) -> None:

@@ -46,9 +46,15 @@ def view() -> ClusterView:
         {**queue_row("b", 0.5, inqueue=1), "capability": {"nvidia.com/gpu": 4.0}},
         queue_row("a", 10.0, running=1, pending=1),
     ]
+    jobs = [
+        {"queue": "a", "gpus": 6.0, "gpu_use": {"utilization": 0.5, "idle_s": None}},
+        {"queue": "a", "gpus": 2.0, "gpu_use": {"utilization": 0.0, "idle_s": 60.0}},
+        {"queue": "a", "gpus": 2.0, "gpu_use": None},
+        {"queue": "b", "gpus": 0.5, "gpu_use": {"utilization": None, "idle_s": None}},
+    ]
     return ClusterView(
         cluster_view.racks_of(topology()),
-        cluster_view.queues_of(queues),
+        cluster_view.queues_of(queues, jobs),
         cluster_view.pending_of(gangs),
         at=datetime(2026, 1, 3, tzinfo=UTC),
     )
@@ -89,8 +95,8 @@ def test_keys_change_the_view_and_the_order(view: ClusterView) -> None:
 def test_queues_show_what_runs_and_waits(view: ClusterView) -> None:
     shown = text(ScreenState(tab="queues"), view)
     assert [line.split() for line in shown.splitlines() if line.startswith(("a ", "b "))] == [
-        ["a", "10", "-", "-", "1", "1", "Open"],
-        ["b", "0.5", "-", "4", "0", "1", "Open"],
+        ["a", "10", "38%", "2", "-", "-", "1", "1", "Open"],
+        ["b", "0.5", "-", "-", "-", "4", "0", "1", "Open"],
     ]
 
 
