@@ -28,7 +28,7 @@ class Bind(NamedTuple):  # a tuple, because a cycle creates thousands
 # Causes of evictions
 PREEMPTION, RECLAIM, DEFRAGMENTATION = "preemption", "reclaim", "defragmentation"
 SUSPENSION, INCOMPLETE, GPU_MEMORY = "suspension", "incomplete", "gpu-memory"
-NO_START, TIME_LIMIT = "no-start", "time-limit"
+NO_START, TIME_LIMIT, IDLE = "no-start", "time-limit", "idle"
 EVICTION_CAUSES = (
     PREEMPTION,
     RECLAIM,
@@ -38,6 +38,7 @@ EVICTION_CAUSES = (
     GPU_MEMORY,
     NO_START,
     TIME_LIMIT,
+    IDLE,
 )
 
 

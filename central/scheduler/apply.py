@@ -19,6 +19,7 @@ from central.model.facts import (
     Fact,
     GangGone,
     GangSeen,
+    GpusIdle,
     HyperNodeGone,
     HyperNodeSeen,
     JobGone,
@@ -118,6 +119,7 @@ HANDLERS: dict[type, Handler] = {
     MemoryExceeded: lambda scheduler, fact: scheduler.device_usage.gpu_memory.apply(
         scheduler.state, fact
     ),
+    GpusIdle: lambda scheduler, fact: scheduler.device_usage.idle.apply(scheduler.state, fact),
     RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(scheduler.state, fact),
     **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
     **dict.fromkeys(

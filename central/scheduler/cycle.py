@@ -96,6 +96,7 @@ def _decide(
     if state.pending.round is None:  # else a gang may still be placed in this round
         _undo_partial(scheduler, now, decisions)
         decisions += scheduler.elastic.unready.release_late(state, now)
+        decisions += scheduler.device_usage.idle.decide(state, scheduler.queues, now)
         _resize_elastic(scheduler, now)
     _decide_controllers(scheduler, now, decisions)
     _admit(scheduler, now)

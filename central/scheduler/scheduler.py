@@ -23,6 +23,7 @@ from central.model.facts import Answered, PodSeen
 from central.model.pending_causes import CAPACITY
 from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
+from central.scheduler.elastic.idle_gangs import IdleGpus
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
 from central.scheduler.preemption.preemption_request import PreemptionContext
@@ -88,6 +89,7 @@ class DeviceUsage:
     """What agents report of the use of devices."""
 
     gpu_memory: GpuMemoryOveruse = field(default_factory=GpuMemoryOveruse)
+    idle: IdleGpus = field(default_factory=IdleGpus)
     rdma: RdmaUsage = field(default_factory=RdmaUsage)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from central.model.json_types import Json
 from protos.topology import GpuUse
 
+LEAST_S = 300.0  # of idleness before the scheduler is told
+TELL_EVERY_S = 60.0
 PodKey = tuple[str, str]  # namespace and name
 
 
@@ -28,6 +30,7 @@ class GpuUses:
         self._below, self.idle_after_s = idle_below, idle_after_s
         self._lock = threading.Lock()
         self._by_node: dict[str, dict[PodKey, PodUse]] = {}
+        self._told: dict[str, float] = {}  # by node
 
     def record(self, node: str, uses: Iterable[GpuUse], now: float) -> None:
         """Replaces what is known of the node's pods."""
@@ -49,9 +52,23 @@ class GpuUses:
         since = before.idle_since if before is not None else None
         return PodUse(rate, memory, now if since is None else since)
 
+    def idle_on(self, node: str, now: float) -> tuple[tuple[str, str, float], ...]:
+        """Returns the pods that have been idle for LEAST_S, with the seconds; at most once a minute."""
+        with self._lock:
+            found = [
+                (*key, now - use.idle_since)
+                for key, use in self._by_node.get(node, {}).items()
+                if use.idle_since is not None and now - use.idle_since >= LEAST_S
+            ]
+            if not found or now < self._told.get(node, 0.0) + TELL_EVERY_S:
+                return ()
+            self._told[node] = now
+        return tuple(sorted(found))
+
     def forget(self, node: str) -> None:
         with self._lock:
             self._by_node.pop(node, None)
+            self._told.pop(node, None)
 
     def on_node(self, node: str, namespace: str, pod: str) -> PodUse | None:
         with self._lock:

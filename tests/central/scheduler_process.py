@@ -11,6 +11,7 @@ import grpc.aio
 from central.model.facts import Fact
 from central.model.identity import AuthFailure, Identity, Role, TokenReview
 from central.server import tls
+from central.server.gpu_uses import GpuUses
 from central.server.grpc import grpc_server
 from central.server.grpc.agent_service import AgentService
 from central.server.grpc.auth import Authenticator
@@ -80,7 +81,8 @@ class SchedulerServer:
         self.facts: list[Fact] = []
         self.plans = PlannedDevices()
         auth = Authenticator(reviewer or TokenTable())
-        self.agents = AgentService(self.facts.append, auth, self.plans, silent_after_s)
+        self.uses = GpuUses()
+        self.agents = AgentService(self.facts.append, auth, self.plans, silent_after_s, self.uses)
         self.training_plans = TrainingPlans()
         self.training = TrainingService(self.facts.append, auth, self.training_plans, term, 1.0)
         services: list[Callable[[grpc.aio.Server], None]] = [self.agents.add_to]

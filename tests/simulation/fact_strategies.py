@@ -11,6 +11,7 @@ from central.model.facts import (
     BudgetGone,
     EvictDone,
     GangGone,
+    GpusIdle,
     HyperNodeGone,
     HyperNodeSeen,
     JobGone,
@@ -371,6 +372,12 @@ FACTS = st.one_of(
         NODES,
         PODS,
         st.booleans(),
+    ),
+    st.builds(
+        lambda node, pod, idle_s: GpusIdle(node, (("ns", pod, idle_s),)),
+        NODES,
+        PODS,
+        st.sampled_from([300.0, 1e6]),
     ),
     st.builds(
         lambda node, pod, card, have, refused: RdmaUsed(

@@ -12,6 +12,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     perNamespace: {maxRunningGangs: 4, resources: {nvidia.com/gpu: 16}}
     perUser: {maxRunningGangs: 2, resources: {nvidia.com/gpu: 8}}
     minRuntime: 10m
+    idleTimeout: 1h
     quantum: 10m
     reservations: false
     strictPriority: 1
@@ -41,7 +42,7 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    *("perUser", "minRuntime", "quantum", "reservations", "strictPriority"),
+    *("perUser", "minRuntime", "idleTimeout", "quantum", "reservations", "strictPriority"),
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_TENANT = ("maxRunningGangs", "resources")
@@ -73,6 +74,7 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
         min_runtime_s=_duration(fields, "minRuntime", where),
         quantum_s=_duration(fields, "quantum", where),
+        idle_s=_duration(fields, "idleTimeout", where),
         strict_priority=int_field(fields, "strictPriority", where, 0),
     )
 

@@ -62,6 +62,7 @@ Fact = (
     | BudgetSeen
     | BudgetGone
     | NodeReported
+    | GpusIdle
     | MemoryExceeded
     | RdmaUsed
     | NodeSilent

@@ -55,6 +55,14 @@ class MemoryExceeded:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusIdle:
+    """Pods whose GPUs have been idle for a while: namespace, name, seconds; as an agent's figures say."""
+
+    node: str
+    pods: tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RdmaUsed:
     """RDMA usage of pods by NIC, as an agent reports."""
 

@@ -71,6 +71,9 @@ class QueueSeen:
     min_runtime_s: float | None = None  # run time before a gang may be evicted; None: as above it
     # Run time after which a gang that may be suspended for equals; 0: never, None: as above it.
     quantum_s: float | None = None
+    idle_s: float | None = (
+        None  # its gangs may leave their GPUs idle for so long; 0: for ever, None: as above it
+    )
     strict_priority: int = 0  # higher ones get what they request before lower ones share the rest
 
 

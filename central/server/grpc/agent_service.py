@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from central.model.facts import Fact, MemoryExceeded, NodeOffers, NodeReported, NodeSilent, RdmaUsed
+from central.model.facts import (
+    Fact,
+    GpusIdle,
+    MemoryExceeded,
+    NodeOffers,
+    NodeReported,
+    NodeSilent,
+    RdmaUsed,
+)
 from central.model.identity import Identity
 from central.server.gpu_uses import GpuUses
 from central.server.grpc import report_bounds
@@ -119,7 +127,10 @@ class AgentService:
         if request.memory_over:
             over = wire.from_memory_over(request.memory_over)
             self._inbox(MemoryExceeded(request.node, over))
-        self._uses.record(request.node, wire.from_gpu_use(request.gpu_use), time.monotonic())
+        now = time.monotonic()
+        self._uses.record(request.node, wire.from_gpu_use(request.gpu_use), now)
+        if idle := self._uses.idle_on(request.node, now):
+            self._inbox(GpusIdle(request.node, idle))
         self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)
 

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from central.model.facts import NodeOffers, NodeReported, NodeSilent, RdmaUsed
+from central.model.facts import GpusIdle, NodeOffers, NodeReported, NodeSilent, RdmaUsed
+from central.server.gpu_uses import LEAST_S
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
@@ -44,6 +45,21 @@ def test_a_report_is_a_fact(scheduler: SchedulerServer, fleet: FleetStub) -> Non
     ack = fleet.Report(report(), metadata=auth("agent-n1"))
     assert not ack.want_full
     assert scheduler.facts == [NodeReported("n1", "b", 1, topology())]
+
+
+def test_pods_that_have_been_idle_for_long_are_a_fact(
+    scheduler: SchedulerServer, fleet: FleetStub
+) -> None:
+    message = report(heartbeat=True)
+    message.gpu_use.add(namespace="ns", pod="p", container="c", utilization=0.01, memory=1)
+    message.gpu_use.add(namespace="ns", pod="q", container="c", utilization=0.9, memory=1)
+    long_ago = time.monotonic() - LEAST_S - 1.0
+    scheduler.uses.record("n1", wire.from_gpu_use(message.gpu_use), long_ago)
+    fleet.Report(message, metadata=auth("agent-n1"))
+    ((namespace, pod, idle_s),) = [
+        pod for fact in scheduler.facts if isinstance(fact, GpusIdle) for pod in fact.pods
+    ]
+    assert (namespace, pod, idle_s >= LEAST_S) == ("ns", "p", True)
 
 
 def test_an_agent_that_is_newer(scheduler: SchedulerServer, fleet: FleetStub) -> None:

@@ -24,6 +24,7 @@ FIELDS: dict[str, Any] = {
     "perUser": {"maxRunningGangs": 2, "resources": {GPU: 8}},
     "minRuntime": "10m",
     "quantum": "5m",
+    "idleTimeout": "1h",
     "strictPriority": 2,
 }
 
@@ -53,6 +54,7 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert seen.namespace_amounts == (("cpu", 500),)
     assert (seen.user_gangs, seen.user_amounts) == (2, ((GPU, 8),))
     assert (seen.min_runtime_s, seen.quantum_s, seen.strict_priority) == (600.0, 300.0, 2)
+    assert seen.idle_s == 3600.0
 
 
 def test_without_them_the_queue_is_open_and_unlimited() -> None:
@@ -66,6 +68,7 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
     [
         ({"access": {"namespace": ["x"]}}, "", "unknown field namespace"),
         ({"minRuntime": "long"}, "", 'spec.minRuntime: "long" is not a duration'),
+        ({"idleTimeout": "-1s"}, "", 'spec.idleTimeout: "-1s" is not a duration'),
         ({"quantum": "short"}, "", 'spec.quantum: "short" is not a duration'),
         ({"access": []}, "", "spec.access: not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),

@@ -80,6 +80,7 @@ def _queue_with_policy() -> Json:
         "perUser": {"maxRunningGangs": 2, "resources": amounts},
         "minRuntime": "5m",
         "quantum": "10m",
+        "idleTimeout": "1h",
         "reservations": False,
         "strictPriority": 1,
         "state": "Open",

@@ -1,0 +1,70 @@
+"""Gangs that leave their GPUs idle, in queues that ask for their eviction (`idleTimeout`).
+
+A gang is idle when agents say so of each of its pods with GPUs. Pods whose utilization the driver does not tell are
+never idle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from central.model.decisions import IDLE, Evict
+from central.model.facts import GpusIdle
+from central.model.wording import format_duration
+from central.scheduler.inventory.pods import Pod
+from central.scheduler.partial_gangs import evictions
+from central.scheduler.queues.queue_tree import Queues
+from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.gangs import Gang
+
+FRESH_S = 180.0  # a report that is older says nothing
+
+
+@dataclass(slots=True)
+class IdleGpus:
+    # By the pods' uids: how long, and when it was said; and how long, as said since the last cycle.
+    _idle: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _news: dict[str, float] = field(default_factory=dict)
+
+    def apply(self, state: ClusterState, fact: GpusIdle) -> None:
+        """Ignores reports about pods that are not on the node."""
+        node = state.nodes.get(fact.node)
+        there = (
+            {(pod.seen.namespace, pod.seen.name): pod for pod in node.pods.values()} if node else {}
+        )
+        for namespace, name, idle_s in fact.pods:
+            if (pod := there.get((namespace, name))) is not None:
+                self._news[pod.seen.uid] = idle_s
+
+    def decide(self, state: ClusterState, queues: Queues, now: float) -> Iterator[Evict]:
+        """Yields the evictions of the gangs that reached their queue's limit."""
+        self._idle |= {uid: (idle_s, now) for uid, idle_s in self._news.items()}
+        for uid in [uid for uid, (_, at) in self._idle.items() if now - at > FRESH_S]:
+            del self._idle[uid]
+        pods = (state.pods.get(uid) for uid in sorted(self._news))
+        gangs = {gang.key: gang for pod in pods if pod is not None and (gang := state.gang_of(pod))}
+        self._news.clear()
+        for _, gang in sorted(gangs.items()):
+            limit_s = _limit_s(queues, gang)
+            if limit_s and not gang.foreign and self._is_idle(queues, gang, limit_s):
+                state.pending.touch(gang)
+                why = (
+                    f"gang {gang.display_name} has left its GPUs idle for {format_duration(limit_s)}, "
+                    f"the idleTimeout of queue {gang.queue}"
+                )
+                yield from evictions(gang, gang.counts.placed, why, IDLE)
+
+    def _is_idle(self, queues: Queues, gang: Gang, limit_s: float) -> bool:
+        def idle(pod: Pod) -> bool:
+            return self._idle.get(pod.seen.uid, (0.0, 0.0))[0] >= limit_s
+
+        using = [pod for pod in gang.counts.placed if queues.currency.worth(pod.spec.requests)]
+        return bool(using) and all(map(idle, using))
+
+
+def _limit_s(queues: Queues, gang: Gang) -> float:
+    """Returns the limit of the nearest queue that sets one; 0: there is none."""
+    queue = queues.by_name.get(gang.queue)
+    for above in queue.path if queue is not None and queues.enabled else ():
+        if above.seen.idle_s is not None:
+            return above.seen.idle_s
+    return 0.0
