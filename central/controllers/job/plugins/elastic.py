@@ -68,6 +68,8 @@ def check(job: JobSpec, options: Options) -> None:
         raise BadArgument(
             f'--on-hang: "{options.on_hang}" is not one of {", ".join(HANG_POLICIES)}'
         )
+    if options.preflight and not options.coordinator:
+        raise BadArgument("--preflight: needs --coordinator")
     _check_coordinator(job, task, options)
 
 
@@ -104,7 +106,8 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         return pod
     if task.name == options.coordinator:
         hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
-        flags = [f"--store={options.store}", f"--preflight={options.preflight}", *hangs]
+        checks = [f"--preflight={options.preflight}"] if options.preflight else []
+        flags = [f"--store={options.store}", *checks, *hangs]
         return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)
