@@ -120,7 +120,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the object with this uid. Pods keep their grace period. Answered."""
+    """Delete the object with this uid. Answered."""
 
     kind: str
     namespace: str
@@ -128,6 +128,7 @@ class Delete:
     uid: str
     why: str
     foreground: bool = False  # dependents are deleted first
+    grace_s: int = 0  # that a pod may take to end; 0: as it says itself
 
 
 @dataclass(frozen=True, slots=True)

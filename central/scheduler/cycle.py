@@ -10,8 +10,9 @@ Design: docs/design/containment.md
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from central.model.decisions import Decision
+from central.model.decisions import Decision, Delete
 from central.model.facts import Fact
 from central.scheduler import agenda, containment, partial_gangs
 from central.scheduler.agenda import Budget, Round
@@ -223,7 +224,19 @@ def _resize_elastic(scheduler: Scheduler, now: float) -> None:
 def _decide_controllers(scheduler: Scheduler, now: float, decisions: list[Decision]) -> None:
     state, queues, quarantine = scheduler.state, scheduler.queues, scheduler.quarantine
     resources = scheduler.min_resources
+    known = len(decisions)
     scheduler.controllers.decide(state, queues, resources, quarantine, now, decisions=decisions)
+    decisions[known:] = [_in_time(scheduler, each) for each in decisions[known:]]
+
+
+def _in_time(scheduler: Scheduler, decision: Decision) -> Decision:
+    """A member that leaves for others may take as long to end as a victim."""
+    if not isinstance(decision, Delete) or decision.kind != "Pod":
+        return decision
+    pod, most_s = scheduler.state.pods.get(decision.uid), scheduler.policy.max_grace_s
+    if pod is None or not pod.evicting or pod.seen.grace_s <= most_s:
+        return decision
+    return replace(decision, grace_s=max(1, int(most_s)))
 
 
 def _admit(scheduler: Scheduler, now: float) -> None:

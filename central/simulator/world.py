@@ -152,6 +152,10 @@ class World:
             case Evict():
                 yield from self._evict(decision, now)
             case Create() | Delete() | SetStatus() | Patch():
+                if isinstance(decision, Delete) and decision.grace_s:
+                    plan = self.pods[decision.uid].plan
+                    grace_s = min(plan.grace_s, decision.grace_s)
+                    self.pods[decision.uid].plan = replace(plan, grace_s=grace_s)
                 for fact in self._job_objects.apply_decision(decision, now):
                     yield from self._volume_controller.apply(fact)
             case SetSize():

@@ -120,6 +120,8 @@ def _delete(client: Client, decision: Delete) -> Answered:
         "preconditions": {"uid": decision.uid},
         "propagationPolicy": "Foreground" if decision.foreground else "Background",
     }
+    if decision.grace_s:
+        options["gracePeriodSeconds"] = decision.grace_s
     path = _path(decision)
     reply = call(client, "DELETE", path, options)
     if _is_gone(decision, reply):

@@ -1,5 +1,7 @@
 """Pods that take time to start and to leave."""
 
+import pytest
+
 from central.simulator.simulation_result import SimulationResult
 from tests.experiments.elastic import Json, template
 from tests.experiments.elastic import simulate as play
@@ -66,3 +68,32 @@ def test_a_pod_that_leaves_does_not_complete() -> None:
     result = story(old, pod("new", "high", 100))
     assert [each.name for each in result.ended if each.kind == "Pod"] == []
     assert [each.at_s for each in result.placed] == [0.0, 160.0]
+
+
+TEN_YEARS = 315_360_000
+
+
+@pytest.mark.parametrize(("grace_s", "placed_s"), [(TEN_YEARS, 700.0), (40, 140.0)])
+def test_a_member_that_leaves_for_others_ends_as_a_victim_does(
+    grace_s: int, placed_s: float
+) -> None:
+    """An elastic Job's members say how long they take to end; --max-eviction-grace is 600 s."""
+    made = template(1.0, "1Gi")
+    made["metadata"]["annotations"]["lockstep.dev/grace"] = f"{grace_s}s"
+    made["spec"]["terminationGracePeriodSeconds"] = grace_s
+    job = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "default"},
+        "spec": {
+            "schedulerName": "lockstep",
+            "priorityClassName": "low",
+            "plugins": {"elastic": []},
+            "tasks": [{"name": "w", "replicas": 4, "minAvailable": 1, "template": made}],
+        },
+    }
+    new = pod("new", "high", 100)
+    new["spec"]["containers"][0]["resources"] = template(1.0, "1Gi")["spec"]["containers"][0]["resources"]  # fmt: skip
+    result = story(job, new)
+    assert [each.at_s for each in result.placed if each.pod == "new"] == [placed_s]
+    assert not result.evicted

@@ -182,6 +182,13 @@ def test_what_a_deletion_sends(foreground: bool, policy: str) -> None:
     assert client.sent == [("DELETE", f"{PATH}/c")]
     [body] = client.bodies
     assert (body["preconditions"], body["propagationPolicy"]) == ({"uid": "u"}, policy)
+    assert "gracePeriodSeconds" not in body
+
+
+def test_a_pod_that_is_deleted_has_the_grace_of_the_decision() -> None:
+    client = Client(SUCCESS)
+    client.run(Delete("Pod", "ns", "c", "u", "over", grace_s=600))
+    assert client.bodies[0]["gracePeriodSeconds"] == 600
 
 
 def test_a_status() -> None:
