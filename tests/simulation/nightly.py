@@ -1,5 +1,5 @@
-"""Ten thousand days, a thousand with bugs everywhere, a thousand mixed ones, ten thousand of elastic Jobs, a hundred
-thousand stories, and a thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
+"""Ten thousand days, a thousand with bugs everywhere, a thousand mixed ones, ten thousand of elastic Jobs and of
+liars, a hundred thousand stories, and a thousand runs of the whole program under a nemesis, spread over all processors: `make nightly`.
 
 Smaller runs set LOCKSTEP_DAYS, LOCKSTEP_STORIES, LOCKSTEP_NEMESIS and the seeds to begin with,
 LOCKSTEP_FIRST_DAY, LOCKSTEP_FIRST_STORIES and LOCKSTEP_FIRST_NEMESIS. Each failure ends with the command that
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from central.model.facts import Fact
 from tests.simulation.busy_day import LONG, SHORT, live
 from tests.simulation.fact_strategies import FACTS
+from tests.simulation.lying_days import ALL, LIES, Gains
 from tests.simulation.mixed_day import MixedDay
 from tests.simulation.nemesis.story import Story
 from tests.simulation.share_strategies import OF_SHARES
@@ -75,6 +76,17 @@ def test_day_of_elastic_jobs(day: int, record_property: Record) -> None:
     repeat(record_property, day=day)
     assert_sizes_kept(day)
     assert_sizes_kept(day, models=True)
+
+
+@pytest.mark.timeout(14400)
+@pytest.mark.parametrize("lie", [*LIES, ALL])
+def test_days_of_liars(lie: str) -> None:
+    gains = Gains()
+    for day in range(FIRST_DAY, FIRST_DAY + -(-DAYS // (len(LIES) + 1))):
+        gains.live(day, lie)
+    print(gains.table())
+    assert gains.late == []
+    assert gains.pays() == {}
 
 
 @pytest.mark.timeout(7200)  # virtual_runtime.py limits processor time
