@@ -48,7 +48,7 @@ def nodes(count: int) -> Iterable[Json]:
 
 
 def job(name: str, at_s: float, leaves_s: float | None = None) -> Json:
-    times = {"lockstep.dev/arrives-at": f"{at_s:g}s"}
+    times = {"lockstep.dev/arrives-at": f"{at_s:g}s", "lockstep.dev/resize-cost": "30s"}
     if leaves_s is not None:
         times["lockstep.dev/leaves-at"] = f"{leaves_s:g}s"
     task = {

@@ -35,7 +35,7 @@ class Range:
 
     @property
     def hold_s(self) -> float:
-        return max(60.0, 20 * self.cost_s)
+        return max(10.0, 20 * self.cost_s)
 
 
 class Day:

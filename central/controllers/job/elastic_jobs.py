@@ -1,5 +1,7 @@
 """Elastic Jobs as the autoscaler sees them, and the sizes that it decides."""
 
+from dataclasses import replace
+
 from central.controllers.job.job import Job, RequestedSize
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
@@ -25,6 +27,8 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     settled = written and job.resize is None and not job.set_aside
     counts = gang.counts
     step = job.reported.step if job.reported is not None and task.work_left is not None else 0
+    if job.reported is not None and (cost_s := job.reported.resize_cost_s) is not None:
+        task = replace(task, cost_s=cost_s)
     own = (pod for pod in counts.placed if pod.seen.part and pod.seen.part.task == task.task)
     task = on_its_gpus(task, own, state.nodes)
     stamp = (

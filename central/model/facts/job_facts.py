@@ -159,6 +159,7 @@ class CoordinatorReported:
     standstill: str = ""  # which rank is the cause that no step is taken
     pairs: str = ""  # the weak pairs that the latest check before a start found
     replaced: frozenset[str] = frozenset()  # uids of pods that are to be replaced
+    resize_cost_s: float | None = None  # that changes of size were measured to cost; None: none was
 
 
 @dataclass(frozen=True, slots=True)

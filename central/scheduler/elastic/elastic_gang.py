@@ -12,7 +12,9 @@ from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang, GangKey
 
-COST_S = 30.0  # of a change of size, where the Job does not say
+# Of a change of size, until one is measured, where the Job does not say: what PyTorch takes in one process.
+COST_S = 1.0
+LEAST_HOLD_S = 10.0
 LEAVE_S = 30.0  # how long its coordinator may take to let members go
 # Causes of a change of size. The names are label values of metrics.
 NEED, SHARE, ROOM, NO_SEAT, PLACE = "need", "share", "room", "no-seat", "place"
@@ -100,7 +102,8 @@ class ElasticGang:
     @property
     def hold_s(self) -> float:
         """Least time between two changes that nobody else needs."""
-        return self.task.hold_s if self.task.hold_s is not None else max(60.0, 20 * self.cost_s)
+        hold_s = self.task.hold_s
+        return hold_s if hold_s is not None else max(LEAST_HOLD_S, 20 * self.cost_s)
 
     @property
     def spec(self) -> PodSpec | None:

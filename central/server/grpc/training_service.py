@@ -42,6 +42,9 @@ _MOST_TASKS = 1 << 31
 _MOST_STEPS = 10**15
 STEPS_EVERY_S = 30.0
 REPLACED_MOST, UID_MOST = 64, 64  # pods of one report, characters of a uid
+# Of a change of size, where processes report no steps, and the most that counts.
+UNKNOWN_COST_S, MOST_COST_S = 30.0, 600.0
+_COST_WEIGHT = 0.5  # of the newest change in the mean
 _TEXTS = {
     "checkpoint": 253,
     "restored": 253,
@@ -57,6 +60,7 @@ class _Coordinator:
     at: float = field(default_factory=time.monotonic)
     checkpoint: str = ""
     stepped_at: float = -STEPS_EVERY_S  # when fact.step became what it is
+    paused: int = 0  # the generation of the newest pause in fact.resize_cost_s
 
 
 class TrainingService:
@@ -154,7 +158,10 @@ class TrainingService:
             if known is not None and known.fact.step == fact.step:
                 stepped_at = known.stepped_at
             self._heard[caller.pod_uid] = _Coordinator(
-                fact, checkpoint=request.checkpoint, stepped_at=stepped_at
+                fact,
+                checkpoint=request.checkpoint,
+                stepped_at=stepped_at,
+                paused=request.progress.pause.generation,
             )
         now = time.monotonic()
         self.views.heard(caller.pod_uid, request, now)
@@ -227,7 +234,24 @@ class TrainingService:
             request.standstill,
             request.pairs,
             frozenset(uid for uid in request.replaced[:REPLACED_MOST] if len(uid) <= UID_MOST),
+            self._cost_s(request, uid),
         )
+
+    def _cost_s(self, request: pb.TrainingReport, uid: str) -> float | None:
+        """The mean cost of changes of size, by the pauses that were measured."""
+        progress = request.progress
+        pause = progress.pause
+        known = self._heard.get(uid)
+        before = known.fact.resize_cost_s if known is not None else None
+        if not pause.generation:
+            unknown = progress.generation > 1 and not request.step and not progress.queues
+            return UNKNOWN_COST_S if unknown else before
+        if known is not None and pause.generation <= known.paused:
+            return before
+        seconds = min(pause.seconds + pause.repeated_s, MOST_COST_S)
+        if known is not None and known.paused and before is not None:
+            seconds = before + _COST_WEIGHT * (seconds - before)
+        return round(seconds, 1)
 
     def _step(self, request: pb.TrainingReport, uid: str) -> int:
         """A new one at most every STEPS_EVERY_S, since each is a fact for the scheduler."""

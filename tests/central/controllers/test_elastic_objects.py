@@ -119,10 +119,10 @@ def test_a_controller_that_lets_others_go_is_asked_again_and_for_no_more() -> No
     made = sized("Deployment", "e", 2, 12, 8)
     made["spec"]["template"]["metadata"]["annotations"]["lockstep.dev/start-takes"] = "60s"
     run = simulate([machine(0, 8, place="first"), late, made, on_first_node("r", 120)], 600)
-    assert resizes(run, "e") == [(100, 12), (120, 8), (120, 4), (160, 8)]
+    assert resizes(run, "e") == [(100, 12), (120, 8), (120, 4), (122, 8)]
     whys = [each.reason for each in run.result.resized]
     assert whys[1:3] == ["room for job r"] * 2, "members that stay have their seats"
-    assert sizes(run, "e", "r", at_s=125) == [4, 1]
+    assert sizes(run, "e", "r", at_s=125) == [8, 1]
     assert sizes(run, "e", "r") == [8, 1]
 
 

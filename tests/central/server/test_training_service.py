@@ -156,6 +156,55 @@ def test_steps_are_facts_where_the_job_counts_them_and_not_all_of_them(
     assert fact.step == 10
 
 
+def paused(generation: int, seconds: float, repeated_s: float = 0.0) -> pb.TrainingReport:
+    report = pb.TrainingReport(plan=5 << 32 | 7, members="0-1,3", step=4)
+    report.progress.generation = generation
+    report.progress.pause.generation = generation
+    report.progress.pause.seconds, report.progress.pause.repeated_s = seconds, repeated_s
+    return report
+
+
+def costs(scheduler: SchedulerServer) -> list[float | None]:
+    return [one.resize_cost_s for one in scheduler.facts if isinstance(one, CoordinatorReported)]
+
+
+def test_what_changes_of_size_cost_is_their_mean(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """Each change counts once. A cost beyond ten minutes counts as ten."""
+    first = pb.TrainingReport(plan=5 << 32 | 7, members="0-1,3", step=4)
+    first.progress.generation = 2
+    for report in (
+        first,
+        paused(3, 8.0, 2.0),
+        paused(3, 8.0, 2.0),
+        paused(4, 20.0),
+        paused(5, 1e9),
+    ):
+        training.Report(report, metadata=MINE)
+    assert costs(scheduler) == [None, 10.0, 15.0, 307.5]
+
+
+@pytest.mark.parametrize(
+    ("says", "cost_s"),
+    [((1, 0, ""), None), ((2, 0, ""), 30.0), ((2, 1, ""), None), ((2, 0, "tasks"), None)],
+    ids=["no change yet", "no steps are reported", "not measured", "tasks"],
+)
+def test_a_cost_that_nobody_measures(
+    scheduler: SchedulerServer,
+    training: TrainingStub,
+    says: tuple[int, int, str],
+    cost_s: float | None,
+) -> None:
+    generation, step, queue = says
+    report = pb.TrainingReport(plan=5 << 32 | 7, members="0-1,3", step=step)
+    report.progress.generation = generation
+    if queue:
+        report.progress.queues.add(name=queue)
+    training.Report(report, metadata=MINE)
+    assert costs(scheduler) == [cost_s]
+
+
 def test_what_events_are_about(scheduler: SchedulerServer, training: TrainingStub) -> None:
     told = pb.TrainingReport(checkpoint="ckpt-5-2", restored="ckpt-4-1", restored_in=2)
     told.set_aside, told.set_aside_why = 3, "queue q: task 7 (a): torn"

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import jobs_of
+from central.controllers.job import elastic_jobs
 from central.model.facts import CoordinatorReported, PrioritySeen
 from tests.central.controllers.job.job_api import NAMESPACE, Api, job
 
@@ -67,3 +69,20 @@ def test_each_newer_checkpoint_counts() -> None:
     api.wait(60.0)
     saved(api, "j", newest := api.now - 5.0)
     assert {pod.checkpoint for pod in gang.members.values()} == {newest} != first
+
+
+@pytest.mark.parametrize(("measured", "cost_s", "hold_s"), [(None, 40.0, 800.0), (7.0, 7.0, 140.0)])
+def test_what_changes_of_size_cost_is_measured(
+    measured: float | None, cost_s: float, hold_s: float
+) -> None:
+    """What the Job says counts until then."""
+    api = Api(nodes=1)
+    raw = rigid("j")
+    raw["metadata"]["annotations"] = {"lockstep.dev/resize-cost": "40s"}
+    api.apply(raw)
+    api.settle()
+    uid = api.there["Job", "j"]["metadata"]["uid"]
+    api.tell(CoordinatorReported(NAMESPACE, "j", uid, 0, (0, 1, 2), resize_cost_s=measured))
+    api.step()
+    [gang] = elastic_jobs.elastic_gangs(jobs_of(api.cluster), api.cluster.state)
+    assert (gang.cost_s, gang.hold_s) == (cost_s, hold_s)

@@ -101,7 +101,8 @@ def test_new_members_take_the_lowest_numbers_without_a_pod_first() -> None:
 
 def test_costs_and_holds_have_defaults() -> None:
     assert elastic(cost_s=10.0).hold_s == 200.0
-    assert elastic(cost_s=2.0).hold_s == 60.0
+    assert elastic(cost_s=0.4).hold_s == 10.0
+    assert elastic().hold_s == 20.0
     assert elastic(cost_s=10.0, hold_s=5.0).hold_s == 5.0
 
 
