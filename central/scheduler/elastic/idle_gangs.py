@@ -37,6 +37,8 @@ class IdleGpus:
 
     def decide(self, state: ClusterState, queues: Queues, now: float) -> Iterator[Evict]:
         """Yields the evictions of the gangs that reached their queue's limit."""
+        if not self._news:
+            return
         self._idle |= {uid: (idle_s, now) for uid, idle_s in self._news.items()}
         for uid in [uid for uid, (_, at) in self._idle.items() if now - at > FRESH_S]:
             del self._idle[uid]
