@@ -79,9 +79,13 @@ def test_gangs_of_kubernetes_own_podgroups(box: FaultyCluster) -> None:
 
     box.wait("the reason", lambda: condition(box, "big")[:2] == ("False", "Unschedulable"))
     box.wait("the agents' GPUs", lambda: "fits 2 of 3" in condition(box, "big")[2])
-    explained = box.explain("podgroup/big")
-    assert explained is not None
-    assert explained.reason == condition(box, "big")[2]
+
+    def says_the_same() -> bool:
+        """A status is written a moment later than what `explain` reads."""
+        explained = box.explain("podgroup/big")
+        return explained is not None and explained.reason == condition(box, "big")[2]
+
+    box.wait("one reason", says_the_same)
 
     annotations = {"scheduling.k8s.io/group-name": "volcano"}
     create_pods(box, "two", 1, annotations=annotations)
