@@ -89,12 +89,10 @@ class BindingReservations:
             return False
         if isinstance(held.gang, OtherPod):  # in no queue
             return gang.priority <= held.gang.priority
-        own = self._reservations.get(gang.key)
-        claims_there = (
-            own is not None and own.by_eviction and np.isin(own.place.rows, held.place.rows).any()
-        )
-        if (claims_there or gang.is_broken) and not held.by_eviction and _gives_way(held, gang):
-            return False
+        if not held.by_eviction and _gives_way(held, gang):
+            own = self._reservations.get(gang.key)
+            if gang.is_broken or (own is not None and _claims_there(own, held)):
+                return False
         if held.by_eviction and held.queue != gang.queue:
             return True
         if held.start == inf and self._may_evict(held.gang, gang):
@@ -122,6 +120,11 @@ class BindingReservations:
             and not evictable.min_runtime_s(context, gang)
             and not any(context.budgets.selecting(pod) for pod in pods)
         )
+
+
+def _claims_there(own: Reservation, held: Reservation) -> bool:
+    """Returns whether the victims of a claim leave nodes of the other reservation."""
+    return own.by_eviction and bool(np.isin(own.place.rows, held.place.rows).any())
 
 
 def _gives_way(held: Reservation, gang: Gang) -> bool:
