@@ -223,8 +223,7 @@ class ReservedCapacity:
         return evictions or []
 
     def _awaits_victims(self, own: Reservation, request: PlacementRequest) -> bool:
-        key = own.gang.key
-        anew = key in self._broken or key in self._held.late
+        anew = self.must_retry(own.gang)
         return own.by_eviction and not anew and own.request.is_for_same_pods(request)
 
     def on_over_quota(

@@ -62,9 +62,7 @@ class Installation:
     lists: Mapping[str, list[Json]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
     lacking: tuple[str, ...] = ()  # rights of the scheduler: "create pods/binding"
-    ignored: tuple[
-        str, ...
-    ] = ()  # kinds that it may not watch, so that they count as not installed
+    ignored: tuple[str, ...] = ()  # kinds that count as not installed, as it may not watch them
     own_lacking: tuple[str, ...] = ()  # rights of the caller
 
     def all(self, kind: str) -> list[Json]:

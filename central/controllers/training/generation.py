@@ -1,6 +1,6 @@
 """Values of the coordinator's membership: processes, places, generations, and the errors of stale callers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -146,6 +146,22 @@ def ranked(processes: Iterable[Process], places: Mapping[int, Place]) -> tuple[P
         return (place.path if place else (), one.node, one.island, one.member)
 
     return tuple(sorted(processes, key=key))
+
+
+def nearness(
+    processes: Iterable[Process], places: Mapping[int, Place]
+) -> Callable[[int, int], int]:
+    """Returns a function for the number of network domains that two members share (-1: one node)."""
+    nodes = {one.member: one.node for one in processes}
+
+    def shared(a: int, b: int) -> int:
+        if nodes.get(a) and nodes.get(a) == nodes.get(b):
+            return -1
+        paths = [places[each].path if each in places else () for each in (a, b)]
+        differ = (at for at, names in enumerate(zip(*paths, strict=False)) if len(set(names)) > 1)
+        return next(differ, min(map(len, paths)))
+
+    return shared
 
 
 def member_list(generation: Generation) -> list[dict[str, Any]]:

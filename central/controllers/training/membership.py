@@ -17,7 +17,6 @@ the scheduler says that its pod ended, or when it is silent for `silent_s`.
 Design: docs/design/coordinator.md
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from central.controllers.training.generation import (
@@ -98,23 +97,6 @@ class Membership:
     def present(self) -> dict[int, int]:
         """Incarnations of the processes that joined and are not lost."""
         return self.roster.incarnations()
-
-    def nearness(self) -> Callable[[int, int], int]:
-        """Returns a function for the number of network domains that two members of the live generation share (-1: one
-        node)."""
-        nodes = {one.member: one.node for one in self.live.processes} if self.live else {}
-        places = self.plan.places if self.plan else {}
-
-        def shared(a: int, b: int) -> int:
-            if nodes.get(a) and nodes.get(a) == nodes.get(b):
-                return -1
-            paths = [places[each].path if each in places else () for each in (a, b)]
-            differ = (
-                at for at, names in enumerate(zip(*paths, strict=False)) if len(set(names)) > 1
-            )
-            return next(differ, min(map(len, paths)))
-
-        return shared
 
     def answer(self, now: float, member: int | None = None) -> Json:
         """The newest generation, as GET /v1/generation returns it."""

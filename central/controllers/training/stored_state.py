@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import inf
 
 from central.controllers.training.checkpoints import Checkpoints
+from central.controllers.training.generation import nearness
 from central.controllers.training.gpu_time import GpuTime
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.pair_checks import BAD_PLACE, PairChecks, PairReport
@@ -85,15 +86,18 @@ class StoredState:
         """Concludes with the last report. Members that are the cause of weak pairs have failed, and their pods are to
         be replaced."""
         members, found = self.membership, self.pairs
-        if members.live is None or not found.add(now, members.live, one, members.nearness()):
+        if members.live is None:
             return
-        there = {each.member: each for each in members.live.processes}
+        processes = members.live.processes
+        near = nearness(processes, members.plan.places if members.plan else {})
+        if not found.add(now, members.live, one, near):
+            return
+        there = {each.member: each for each in processes}
         for member in found.blamed:
             process = there[member]
             # A process that is gone is replaced as a lost one.
-            if members.present().get(
-                member
-            ) == process.incarnation and self.standstills.budget.allows(now):
+            is_here = members.present().get(member) == process.incarnation
+            if is_here and self.standstills.budget.allows(now):
                 found.note_replaced(process)
                 members.leave(now, member, process.incarnation, BAD_PLACE, found.sentence)
 
