@@ -179,6 +179,7 @@ def test_what_changes_of_size_cost_is_their_mean(
         paused(3, 8.0, 2.0),
         paused(3, 8.0, 2.0),
         paused(4, 20.0),
+        paused(4, 20.0),
         paused(5, 1e9),
     ):
         training.Report(report, metadata=MINE)
