@@ -1,16 +1,16 @@
 """Node labels with the names and values of NVIDIA's GPU feature discovery (k8s-device-plugin v0.20.0, internal/lm),
 as far as an agent's report has what they say. Pure.
 
-Left out, because the report has no such value: gfd.timestamp, gpu.machine, gpu.mode, vgpu.*, mps.capable, and the
-engines and multiprocessors of MIG slices. GPU shares are a resource of their own, so the sharing strategy of
-nvidia.com/gpu is none. Where a node's GPUs differ, the labels that describe one GPU are left out.
+Left out, because the report has no such value: gfd.timestamp, gpu.machine, gpu.mode, vgpu.*, and the engines and
+multiprocessors of MIG slices. GPU shares are a resource of their own, so nvidia.com/gpu has neither a sharing strategy
+nor MPS. Where a node's GPUs differ, the labels that describe one GPU are left out.
 
 Design: docs/design/gpu-health.md
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from protos import slicing
@@ -34,10 +34,15 @@ FIXED = {SLOW_GPU} | frozenset(
         ),
         "mig.capable",
         "mig.strategy",
+        "mps.capable",
     )
 )
 HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
-OF_SLICES = re.compile(rf"{re.escape(MIG)}[^/]+\.(count|product|memory|replicas|sharing-strategy)")
+OF_SLICES = re.compile(
+    rf"{re.escape(MIG)}[^/]+\.(count|product|memory|replicas|sharing-strategy|slices\.gi|slices\.ci)"
+)
+# 1c.3g.40gb: one compute slice of a GPU instance with three slices; 3g.40gb has all three.
+SLICES = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 FAMILIES = {7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell", 13: "rubin"}
 NEWER = {7: (5, "turing"), 8: (9, "ada-lovelace")}  # from this minor number on
 # Compute capabilities whose GPUs all can be divided, or none can. GPUs with 12.0 differ.
@@ -51,12 +56,13 @@ def labels_of(topology: NodeTopology) -> dict[str, str]:
         return {}
     found = {
         **_driver(topology),
-        **_resource(GPU, [gpu for gpu in topology.gpus if not gpu.mig]),
+        **_resource(GPU, topology.gpus),
         **_slices(topology),
         "mig.capable": _divisible(topology.gpus),
         "mig.strategy": "mixed" if any(gpu.mig for gpu in topology.gpus) else "",
+        "mps.capable": "false",
         SLOW_GPU: str(len(topology.slow()) or ""),
-        "gpu.clique": _clique(_common(gpu.clique for gpu in topology.gpus)),
+        "gpu.clique": _clique(_common(gpu.clique for gpu in topology.gpus if gpu.clique)),
     }
     values = {_key(name): value_of(value) for name, value in found.items()}
     return {key: value for key, value in values.items() if value}
@@ -101,16 +107,15 @@ def _driver(topology: NodeTopology) -> dict[str, str]:
     }
 
 
-def _resource(name: str, gpus: list[Gpu]) -> dict[str, str]:
-    """Of whole GPUs. Their number has lost and unhealthy ones too, as GPU feature discovery counts them."""
-    if not gpus:
-        return {f"{name}.count": "0"}
+def _resource(name: str, gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Counts all GPUs, also lost, unhealthy and divided ones, as GPU feature discovery does. A node on which all are
+    divided has no replica of a whole GPU."""
     capability = _common(gpu.capability for gpu in gpus)
     major, _, minor = capability.partition(".")
     memory = {gpu.memory_bytes >> 20 for gpu in gpus}
     return {
         f"{name}.count": str(len(gpus)),
-        f"{name}.replicas": "1",
+        f"{name}.replicas": "0" if all(gpu.mig for gpu in gpus) else "1",
         f"{name}.sharing-strategy": "none",
         f"{name}.product": _common(gpu.model for gpu in gpus),
         f"{name}.memory": str(memory.pop()) if len(memory) == 1 and 0 not in memory else "",
@@ -136,6 +141,9 @@ def _slices(topology: NodeTopology) -> dict[str, str]:
             f"{MIG}{name}.product": f"{value_of(model)}-MIG-{value_of(profile)}" if model else "",
             f"{MIG}{name}.memory": str(memory.pop()) if len(memory) == 1 else "",
         }
+        if numbers := SLICES.match(profile):
+            found[f"{MIG}{name}.slices.gi"] = numbers[2]
+            found[f"{MIG}{name}.slices.ci"] = numbers[1] or numbers[2]
     return found
 
 

@@ -46,14 +46,80 @@ def test_a_dgx_a100() -> None:
         "nvidia.com/gpu.replicas": "1",
         "nvidia.com/gpu.sharing-strategy": "none",
         "nvidia.com/mig.capable": "true",
+        "nvidia.com/mps.capable": "false",
     }
+
+
+# Of the outputs that GPU feature discovery v0.20.0 is tested with (expected-output*.txt there), and its documentation:
+# the labels and their values.
+NUMBER, TEXT = r"\d+", r"[A-Za-z0-9_.-]+"
+PUBLISHED = {
+    "cuda.driver.major": NUMBER, "cuda.driver.minor": NUMBER, "cuda.driver.rev": r"\d*",
+    "cuda.driver-version.major": NUMBER, "cuda.driver-version.minor": NUMBER,
+    "cuda.driver-version.revision": r"\d*", "cuda.driver-version.full": r"\d+\.\d+(\.\d+)?",
+    "cuda.runtime.major": NUMBER, "cuda.runtime.minor": NUMBER,
+    "cuda.runtime-version.major": NUMBER, "cuda.runtime-version.minor": NUMBER,
+    "cuda.runtime-version.full": r"\d+\.\d+",
+    "gfd.timestamp": r"\d{10}", "gpu.machine": r".*", "gpu.mode": "unknown|compute|graphics",
+    "gpu.clique": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.\d+",
+    "gpu.count": NUMBER, "gpu.replicas": NUMBER, "gpu.sharing-strategy": "none|mps|time-slicing",
+    "gpu.product": TEXT, "gpu.memory": NUMBER, "gpu.family": "[a-z-]+",
+    "gpu.compute.major": NUMBER, "gpu.compute.minor": NUMBER,
+    "mig.capable": "true|false", "mps.capable": "true|false", "mig.strategy": "single|mixed",
+    **{
+        f"mig-PROFILE.{name}": value
+        for name, value in {
+            "count": NUMBER, "product": r"[A-Za-z0-9_.-]+-MIG-[\w.]+", "memory": NUMBER,
+            "replicas": NUMBER, "sharing-strategy": "none|mps|time-slicing",
+            "multiprocessors": NUMBER, "slices.gi": NUMBER, "slices.ci": NUMBER,
+            **{f"engines.{engine}": NUMBER for engine in ("copy", "decoder", "encoder", "jpeg", "ofa")},
+        }.items()
+    },
+}  # fmt: skip
+NOT_WRITTEN = re.compile(
+    r"gfd\.timestamp|gpu\.(machine|mode)|mig-PROFILE\.(multiprocessors|engines\..*)"
+)
+MACHINES = sorted(
+    path.relative_to(CAPTURES).with_suffix("").as_posix() for path in CAPTURES.rglob("*.json")
+)
+
+
+def test_labels_are_those_that_gpu_feature_discovery_publishes() -> None:
+    written = set()
+    for name in MACHINES:
+        topology = replace(of(name), driver_version="550.107.02", cuda_version="12.5")
+        for key, value in node_labels.labels_of(topology).items():
+            if not key.startswith("nvidia.com/"):
+                continue
+            published = re.sub(
+                r"^mig-[^.]+\.\d+gb[^.]*(\.me)?\.", "mig-PROFILE.", key.removeprefix("nvidia.com/")
+            )
+            assert re.fullmatch(PUBLISHED[published], value), (name, key, value)
+            written.add(published)
+    assert written == {name for name in PUBLISHED if not NOT_WRITTEN.fullmatch(name)}
+
+
+def test_divided_gpus_count_as_gpu_feature_discovery_counts_them() -> None:
+    """As its unit tests of the strategies of MIG have it: all GPUs of the node, no replica where all are divided."""
+    topology = of("dgx-a100-mig-8")
+    divided = tuple(gpu for gpu in topology.gpus if gpu.mig)
+    for gpus, replicas in (topology.gpus, "1"), (divided, "0"):
+        found = node_labels.labels_of(replace(topology, gpus=gpus))
+        assert found["nvidia.com/gpu.count"] == str(len(gpus))
+        assert found["nvidia.com/gpu.replicas"] == replicas
+        assert found["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
+    profiles = {"1g.10gb": ("1", "1"), "1c.3g.40gb": ("3", "1"), "7g.80gb": ("7", "7"), "1g.10gb+me": ("1", "1")}  # fmt: skip
+    slice_ = divided[0].slices[0]
+    for profile, (of_gpu, of_compute) in profiles.items():
+        one = replace(divided[0], slices=(replace(slice_, profile=profile),))
+        found = node_labels.labels_of(replace(topology, gpus=(one,)))
+        name = f"nvidia.com/mig-{profile.replace('+', '.')}.slices"
+        assert (found[f"{name}.gi"], found[f"{name}.ci"]) == (of_gpu, of_compute)
 
 
 def test_slices_have_labels_by_profile() -> None:
     topology = of("dgx-a100-mig-8")
     found = node_labels.labels_of(topology)
-    whole = [gpu for gpu in topology.gpus if not gpu.mig]
-    assert found["nvidia.com/gpu.count"] == str(len(whole))
     assert found["nvidia.com/mig.strategy"] == "mixed"
     profiles = {part.profile for gpu in topology.gpus for part in gpu.slices}
     assert profiles
@@ -75,6 +141,9 @@ def test_a_clique_is_a_label_of_the_whole_node_only() -> None:
     first, *others = topology.gpus
     mixed = replace(topology, gpus=(replace(first, clique="other.1"), *others))
     assert "nvidia.com/gpu.clique" not in node_labels.labels_of(mixed)
+    # One that is not registered with the fabric has none, and says nothing about the others.
+    alone = replace(topology, gpus=(replace(first, clique=""), *others))
+    assert node_labels.labels_of(alone)["nvidia.com/gpu.clique"] == said
 
 
 def test_what_differs_between_gpus_is_left_out() -> None:
