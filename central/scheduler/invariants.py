@@ -312,7 +312,7 @@ def _queues(scheduler: Scheduler) -> None:
     phases: dict[str, Counter[str]] = {}
     for gang in scheduler.state.gangs.values():
         if not gang.foreign:
-            phases.setdefault(gang.queue, Counter())[phase(gang).lower()] += 1
+            phases.setdefault(gang.queue_name, Counter())[phase(gang).lower()] += 1
         if SetAsideKey(ACCOUNT, gang.key) in scheduler.quarantine.set_asides:
             continue
         current = gang.key not in scheduler.state.pending.changed_gangs  # else updated next cycle
@@ -349,7 +349,7 @@ def _account(queues: Queues, gang: Gang) -> None:
     )
     name = queues.name_of(gang)
     moved = bool(taken) and queues.refusing_queue(gang, name) is not None
-    assert gang.account.queue == name or moved, f"{gang.name}: another queue in its account"
+    assert gang.queue_name == name or moved, f"{gang.name}: another queue in its account"
 
 
 def _queue(scheduler: Scheduler, queue: Queue, used: Mapping[str, int]) -> None:

@@ -142,7 +142,7 @@ def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:
         return ""
     return (
         f"may not shrink other tenants' elastic Jobs for {rough_duration(ends - now)}, because gangs of "
-        f"namespace {gang.namespace} in queue {gang.queue} did and ended within a minute"
+        f"namespace {gang.namespace} in queue {gang.queue_name} did and ended within a minute"
     )
 
 

@@ -121,7 +121,7 @@ def _mirrored(scheduler: Scheduler, gang: Gang) -> MirroredGang | None:
                 (path.api_version, path.kind, name, pod.seen.owner),
                 gang.minimum,
                 gang.task_min,
-                gang.queue,
+                gang.queue_name,
                 gang_status.phase(gang),
                 state.public(gang_status.describe(state, gang), gang.namespace),
                 pending_cause.cause_of(scheduler, gang),

@@ -125,7 +125,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
             share=pod.share,
             slices=held,
             job=_job(scheduler, pod),
-            queue=gang.queue if (gang := scheduler.state.gang_of(pod)) is not None else "",
+            queue=gang.queue_name if (gang := scheduler.state.gang_of(pod)) is not None else "",
         )
         for pod in sorted(node.pods.values(), key=lambda pod: (pod.gpus or 2**64, pod.seen.name))
         if pod.alive
@@ -310,7 +310,12 @@ def _size(scheduler: Scheduler, gang: Gang) -> str:
 
 def _place(scheduler: Scheduler, gang: Gang) -> tuple[int, int]:
     """Returns its place among the pending gangs of its queue, from 1, and their number. 0 if it is not pending."""
-    gangs, pending = scheduler.state.gangs, scheduler.queue_statuses.pending(gang.queue)
+    gangs = scheduler.state.gangs
+    pending = [
+        key
+        for key in scheduler.queue_statuses.pending(gang.queue_name)
+        if gangs[key].queue == gang.queue  # namespaces that share a queue have an order each
+    ]
     if gang.key not in pending:
         return 0, 0
     return 1 + sum(gangs[key].attempt.rank < gang.attempt.rank for key in pending), len(pending)
@@ -330,7 +335,8 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
         f"{wording.amount(resource, used)} of {wording.quantity(resource, due)}"
         for resource, used, due in entitlement.scarce_shares(scheduler.queues, gang)
     ]
-    clauses = [f"uses {', '.join(standing)} of its fair share"] if standing else []
+    whose = f"namespace {gang.namespace} " if gang.queue != gang.queue_name else ""
+    clauses = [f"{whose}uses {', '.join(standing)} of its fair share"] if standing else []
     if refused is not None and (held is None or not held.by_eviction):
         need = scheduler.queues.currency.counted(requested(refused.request.groups))
         protected = protected_in(scheduler, gang, refused)
@@ -338,7 +344,7 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
         with scheduler.preemption.counts_in_reasons.as_read():
             clauses.append(why_no_victims(scheduler.queues, gang, need, protected, growth=growth))
     shown = "; ".join(filter(None, clauses))
-    return gang.account.queue + (f" ({shown})" if shown else "")
+    return gang.queue_name + (f" ({shown})" if shown else "")
 
 
 def queue_tenants(scheduler: Scheduler, name: str) -> QueueTenants | None:

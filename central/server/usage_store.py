@@ -107,5 +107,6 @@ def _read_usage(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
             )
             if means:
                 found.append(QueuePast(name, tuple(sorted(means.items()))))
+    found.extend(queues.absent_past())
     at = queues.now if queues.half_life_s else scheduler.state.now
     return PastUsageSeen(at, tuple(found), scheduler.preemption.stays.debts(at))

@@ -107,7 +107,7 @@ def plan_of(job: Job, state: ClusterState, currency: GpuCurrency) -> TrainingPla
         status.resized,
         status.phase not in (*ACTIVE, RESTARTING),
         status.cause,
-        gang.queue if gang is not None else "",
+        gang.queue_name if gang is not None else "",
         worth / GPU_UNITS,
         elastic.work_left is not None and elastic.work_left.kind == STEPS,
     )

@@ -15,6 +15,7 @@ clusters with Volcano's own CRD, which drops unknown fields, as JSON in the anno
     idleTimeout: 1h
     quantum: 10m
     reservations: false
+    shareBy: namespace
     strictPriority: 1
 """
 
@@ -42,7 +43,8 @@ from protos import names
 
 FIELDS = (
     *("access", "borrowingLimit", "lendingLimit", "maxRunningGangs", "perNamespace"),
-    *("perUser", "minRuntime", "idleTimeout", "quantum", "reservations", "strictPriority"),
+    *("perUser", "minRuntime", "idleTimeout", "quantum", "reservations", "shareBy"),
+    "strictPriority",
 )
 _ACCESS = ("namespaces", "namespaceSelector", "users", "groups")
 _PER_TENANT = ("maxRunningGangs", "resources")
@@ -75,6 +77,7 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         min_runtime_s=_duration(fields, "minRuntime", where),
         quantum_s=_duration(fields, "quantum", where),
         idle_s=_duration(fields, "idleTimeout", where),
+        by_namespace=_share_by(fields, where),
         strict_priority=int_field(fields, "strictPriority", where, 0),
     )
 
@@ -85,6 +88,13 @@ def _switch(fields: Json, name: str, where: str) -> bool:
     if value not in (None, True, False):
         raise FieldError(f"{where}.{name}: {value!r} is neither true nor false")
     return value is not False
+
+
+def _share_by(fields: Json, where: str) -> bool:
+    value = fields.get("shareBy")
+    if value not in (None, "namespace"):
+        raise FieldError(f'{where}.shareBy: {shown(value)} is not "namespace"')
+    return value is not None
 
 
 def amounts_field(quantities: Json | None, field: str) -> Amounts:

@@ -74,6 +74,7 @@ class QueueSeen:
     idle_s: float | None = (
         None  # its gangs may leave their GPUs idle for so long; 0: for ever, None: as above it
     )
+    by_namespace: bool = False  # its namespaces share it as queues with equal weights do
     strict_priority: int = 0  # higher ones get what they request before lower ones share the rest
 
 

@@ -51,7 +51,7 @@ class IdleGpus:
                 state.pending.touch(gang)
                 why = (
                     f"gang {gang.display_name} has left its GPUs idle for {format_duration(limit_s)}, "
-                    f"the idleTimeout of queue {gang.queue}"
+                    f"the idleTimeout of queue {gang.queue_name}"
                 )
                 yield from evictions(gang, gang.counts.placed, why, IDLE)
 

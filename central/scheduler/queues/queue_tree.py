@@ -4,14 +4,19 @@ Sums change gang by gang, when a gang changes. An invalid queue disables itself 
 with a reason; other queues are not affected. Without Queue objects nothing is counted, and all
 gangs that name no queue are in one. A gang that names a queue then waits: the queue does not exist.
 
+A queue with `shareBy: namespace` has a child for each namespace with gangs in it, NAMESPACE/QUEUE, with no terms of its
+own. So order, fair shares and reclaim between namespaces are those between queues.
+
 Design: docs/design/queues.md
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from fractions import Fraction
+from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from central.model.defaults import ALL_RESOURCES
@@ -50,6 +55,7 @@ SYSTEM_PRIORITIES = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
+PAST_USES_MOST = 1_000  # of queues that are not there now
 COMPARED = 100  # names of queues, for one that does not exist
 
 
@@ -79,10 +85,11 @@ class Queues:
         self._seen: dict[str, QueueSeen] = {}
         self._terms: dict[str, QueueTerms] = {}
         self._names: list[str] = []  # of all Queue objects, sorted
+        self._shared: AbstractSet[str] = frozenset()  # names of queues that their namespaces share
         self._namespace_queues: dict[str, str] = {}
         self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
-        # past use that a leader before wrote down
+        # past use of queues that are not there: that a leader before wrote down, or of namespaces without gangs
         self._kept: dict[str, tuple[float, QueuePast]] = {}
         self._stale = True  # whether a Queue changed since the tree was built
         self.settle()
@@ -159,6 +166,13 @@ class Queues:
         self.record_all_usage()
         return {name: queue.history() for name, queue in self.by_name.items()}
 
+    def absent_past(self) -> Iterator[QueuePast]:
+        """The past use, as of now, of namespaces that have no gangs in their queue."""
+        for name, (at, past) in self._kept.items() if self.half_life_s else ():
+            kept = DecayedUsage.kept(at, past.means)
+            if means := kept.means(self.now, {}, {}, self.half_life_s):
+                yield QueuePast(name, tuple(sorted(means.items())))
+
     def adopt_histories(self, before: Mapping[str, QueueHistory]) -> None:
         for name, queue in self.by_name.items():
             if (old := before.get(name)) is not None:
@@ -176,7 +190,8 @@ class Queues:
         named = gang.object.queue if gang.object is not None else ""
         if named in ("", DEFAULT):
             named = gang.counts.queue or self._namespace_queues.get(gang.namespace, "") or DEFAULT
-        return named
+        # No queue's name has a slash, so this one does not exist. With it, it could be the part of a namespace.
+        return named.replace("/", "_")
 
     def priority_of(self, gang: Gang) -> int | None:
         """Of the PriorityClass that the PodGroup names; None: no such class, or none named."""
@@ -190,9 +205,9 @@ class Queues:
             self.cache.clear()  # sentences say it
         account = self._account(gang) if self.counts(gang) else None
         if account != gang.account:
-            self.forget(gang)
+            self.forget(gang, stays_in=account.queue if account is not None else "")
             if account is not None:
-                queue = self.by_name.get(account.queue) or self._add_missing(account.queue)
+                queue = self.by_name.get(account.queue) or self._add_unnamed(account.queue)
                 queue.add(gang, account.used)
                 self._charge(queue, gang, account, 1)
                 gang.account = account
@@ -209,7 +224,8 @@ class Queues:
         if self.in_flight.note(self._leaving((gang, pod) for pod in held)):
             self._changed()
 
-    def forget(self, gang: Gang) -> None:
+    def forget(self, gang: Gang, *, stays_in: str = "") -> None:
+        """stays_in: the queue in which it is about to be counted again."""
         account = gang.account
         if account is None:
             return
@@ -217,9 +233,12 @@ class Queues:
         queue = self.by_name[account.queue]
         queue.remove(gang)
         self._charge(queue, gang, account, -1)
-        if not queue.gangs and queue.name not in self._seen and queue.name != DEFAULT:
+        absent = queue.name not in self._seen and queue.name not in (DEFAULT, stays_in)
+        if absent and not queue.gangs:
             del self.by_name[queue.name]
             self.in_flight.outdated = True
+            if queue.parent is not None:
+                self._leave(queue.parent, queue)
 
     def _account(self, gang: Gang) -> Account:
         placed = (pod for pod in gang.members.values() if pod.node and pod.alive)
@@ -227,6 +246,8 @@ class Queues:
         user = user_of(gang) if self.terms.limits_users else ""
         if self.terms.restricted and self.refusing_queue(gang, name) is not None:
             return Account(self._charged_instead(gang, name) if used else name, used, {}, user)
+        if name in self._shared:
+            name = f"{gang.namespace}/{name}"
         return Account(name, used, self.currency.counted(_demand(gang)), user)
 
     def refusing_queue(self, gang: Gang, name: str) -> Queue | None:
@@ -274,10 +295,34 @@ class Queues:
         """Returns whether there is such a queue. Else its name is the text of somebody whose gang names it."""
         return name in self._seen or name in (ROOT, DEFAULT)
 
-    def _add_missing(self, name: str) -> Queue:
+    def _add_unnamed(self, name: str) -> Queue:
+        """A queue that no object names: the part of a namespace, or one that does not exist."""
         queue = self.by_name[name] = Queue.without_object(name)
-        queue.error = self._absent(name)
+        above = name.rpartition("/")[2]
+        if above not in self._shared:
+            queue.error = self._absent(name)
+            return queue
+        parent = queue.parent = self.by_name[above]
+        queue.seen = QueueSeen(name, parent=above, reclaimable=True, fifo=parent.seen.fifo)
+        queue.path = (queue, *parent.path)
+        insort(parent.children, queue, key=attrgetter("name"))
+        self._restore_past(queue)
+        self.in_flight.outdated = True
         return queue
+
+    def _leave(self, parent: Queue, queue: Queue) -> None:
+        """The namespace has no gang in the queue any more. Its past use counts when it comes back."""
+        parent.children.remove(queue)
+        if past := queue.past_usage.means(self.now, {}, {}, self.half_life_s or inf):
+            self._kept.pop(queue.name, None)
+            self._kept[queue.name] = self.now, QueuePast(queue.name, tuple(sorted(past.items())))
+            if len(self._kept) > PAST_USES_MOST:
+                del self._kept[next(iter(self._kept))]
+
+    def _restore_past(self, queue: Queue) -> None:
+        if self._kept and (kept := self._kept.pop(queue.name, None)) is not None:
+            at, past = kept
+            queue.past_usage = DecayedUsage.kept(min(at, self.now), past.means)
 
     def _absent(self, name: str) -> str:
         return f"queue {name} {self._quarantine.absence('Queue', name)}"
@@ -380,12 +425,19 @@ class Queues:
                 queue.parent.children.append(queue)
         for queue in self.by_name.values():
             self._disable_below(queue)
+        self._shared = frozenset(
+            name
+            for name, queue in found.items()
+            if queue.seen.by_namespace and not (queue.error or queue.children)
+        )
         self.terms = TermsInUse.of(root, self._seen.values())
         for queue in root:
             queue.path = (queue, *(queue.parent.path if queue.parent else ()))
         for name, old in before.items():
             if old.gangs:
-                queue = self.by_name.get(name) or self._add_missing(name)
+                queue = self.by_name.get(name) or self._add_unnamed(name)
+                if "/" in name:
+                    queue.keep_history(old.history(), self.now)
                 queue.adopt_gangs(old)
         for queue in list(self.by_name.values()):
             for gang in queue.gangs.values():
@@ -398,9 +450,7 @@ class Queues:
         for name, queue in self.by_name.items():
             if (old := before.get(name)) is not None:
                 queue.keep_history(old.history(), self.now)
-            if self._kept and (kept := self._kept.pop(name, None)) is not None:
-                at, past = kept
-                queue.past_usage = DecayedUsage.kept(min(at, self.now), past.means)
+            self._restore_past(queue)
 
     def _described(self, name: str) -> Queue:
         if (seen := self._seen.get(name)) is None:

@@ -25,7 +25,7 @@ UNKNOWN = -(2**30)
 class Account(NamedTuple):
     """What a gang counts for in its queue."""
 
-    queue: str
+    queue: str  # the queue that is charged; of one that its namespaces share: NAMESPACE/QUEUE
     used: Sums
     demand: Sums  # requests of pending pods that only lack capacity
     user: str = ""  # whom it counts for (queues/tenant_limits.py), while a Queue limits users
@@ -168,6 +168,11 @@ class Gang:
     def queue(self) -> str:
         """The queue that is charged for it; "default" while no Queue object exists."""
         return self.account.queue if self.account is not None else DEFAULT
+
+    @property
+    def queue_name(self) -> str:
+        """The same as the name of a Queue object."""
+        return self.queue.rpartition("/")[2]
 
     @property
     def foreign(self) -> bool:

@@ -40,7 +40,7 @@ class QueueStatuses:
     def count(self, gang: Gang, phase: str) -> None:
         """Counts the gang in its queue, in its present phase. Another scheduler's gang is not counted."""
         before = self._counted.get(gang.key)
-        now = (gang.queue, phase) if not gang.foreign else None
+        now = (gang.queue_name, phase) if not gang.foreign else None
         if now == before:
             if now is not None:
                 self._changed[now[0]] = None  # its usage may have changed

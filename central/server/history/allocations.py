@@ -136,7 +136,7 @@ class AllocationLog:
             uid,
             ALLOCATED,
             seen.namespace,
-            gang.queue if gang is not None else "",
+            gang.queue_name if gang is not None else "",
             seen.service_account or "default",
             job,
             self._model(pod.node),

@@ -157,7 +157,7 @@ class GangRecords:
         if record is None:
             record = self._begin(gang, now)
         record.count(now)
-        record.facts["queue"], record.facts["minimum"] = gang.queue, gang.minimum
+        record.facts["queue"], record.facts["minimum"] = gang.queue_name, gang.minimum
         holders = [pod for pod in gang.members.values() if pod.node and pod.alive]
         left = self._left.pop(key, Counter())
         for text, pods in left.items():
@@ -179,7 +179,7 @@ class GangRecords:
                 "namespace": gang.namespace,
                 "gang": gang.name,
                 "name": gang.owner or gang.name,
-                "queue": gang.queue,
+                "queue": gang.queue_name,
                 "user": (first.seen.user or first.seen.service_account) if first else "",
                 "minimum": gang.minimum,
                 "created": created,

@@ -47,7 +47,7 @@ def _row(scheduler: Scheduler, elastic: ElasticGang) -> ElasticRow:
     return ElasticRow(
         gang.namespace,
         gang.owner.rpartition("/")[2] or gang.name,
-        gang.queue,
+        gang.queue_name,
         len(elastic.placed),
         len(elastic.members),
         task.least,

@@ -132,7 +132,7 @@ class GangCounters:
         self._phases[gang.key] = phase
         if phase == before:
             return
-        queue = self.label(gang.queue)
+        queue = self.label(gang.queue_name)
         if phase == INQUEUE:
             known = before is not None or gang.object is None or gang.object.phase != INQUEUE
             self._count(ADMITTED, queue, known=known)
@@ -166,7 +166,7 @@ class GangCounters:
                 del self._starting[key]
             elif not gang.counts.assumed:
                 del self._starting[key]
-                queue = self.label(gang.queue)
+                queue = self.label(gang.queue_name)
                 self.gangs[STARTED][queue] += 1
                 waits = self.waits.setdefault(queue, Buckets(WAIT_BUCKETS_S))
                 waits.observe(max(0.0, since - gang.created))
@@ -182,7 +182,7 @@ class GangCounters:
         scheduler = self.scheduler
         pod = scheduler.state.pods.get(evict.pod)
         gang = scheduler.state.gang_of(pod) if pod is not None else None
-        label = self.label(gang.queue if gang is not None else "")
+        label = self.label(gang.queue_name if gang is not None else "")
         self.evictions[label, evict.cause] += 1
         if pod is None:
             return

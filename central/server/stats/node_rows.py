@@ -134,7 +134,7 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
         seen.name,
         seen.gang_key,
         seen.namespace,
-        gang.queue if gang is not None else "",
+        gang.queue_name if gang is not None else "",
         (gang.owner or gang.name) if gang is not None else seen.owner_name or seen.name,
         seen.service_account or "default",
         pod.gpus,

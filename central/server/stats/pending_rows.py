@@ -55,7 +55,7 @@ def _row(scheduler: Scheduler, gang: Gang, *, runs: bool) -> PendingRow:
     return PendingRow(
         gang.key,
         gang.owner or gang.name,
-        gang.queue,
+        gang.queue_name,
         cause_of(scheduler, gang),
         reason if len(reason) <= REASON_MOST else reason[:REASON_MOST].rpartition(" ")[0],
         counts.unplaced if gang.members else gang.minimum,

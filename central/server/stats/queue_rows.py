@@ -104,6 +104,7 @@ def rows(tree: TreeCopy, gpus: float = 0.0, pending_gpus: float = 0.0) -> list[Q
             {each: due[queue.name] for each, due in shares.items() if queue.name in due},
         )
         for queue in tree.queues
+        if "/" not in queue.name
     ]
     return [*found, *absent]
 
@@ -130,6 +131,10 @@ def _row(queue: Queue, tree: TreeCopy, due: Sums) -> QueueRow:
         return in_units({each: sums[each] for each in tree.resources if each in sums})
 
     seen, nothing = queue.seen, dict.fromkeys(tree.resources[:3], 0)
+    parts = [child for child in queue.children if "/" in child.name]  # of its namespaces
+    demand = dict(queue.demand)
+    for part in parts:
+        add(demand, part.demand, 1)
     return QueueRow(
         queue.name,
         queue.parent.name if queue.parent is not None else "",
@@ -138,13 +143,13 @@ def _row(queue: Queue, tree: TreeCopy, due: Sums) -> QueueRow:
         queue.error,
         seen.closed,
         seen.reclaimable,
-        not queue.children and queue.name != ROOT,
+        len(parts) == len(queue.children) and queue.name != ROOT,
         shown({**nothing, **queue.used}),
         shown(queue.deserved),
         shown(queue.guarantee),
         shown(queue.capability),
         shown(due),
-        shown({**nothing, **queue.demand}),
+        shown({**nothing, **demand}),
         tree.counts[queue.name],
         tree.states[queue.name],
     )

@@ -160,7 +160,7 @@ class GangStages:
     def _follow(self, gang: Gang, start: _Start, update: UpdateGangStatus, now: float) -> None:
         start.learn(gang)
         start.pods = max(start.pods, len(gang.members))
-        start.queue = gang.queue
+        start.queue = gang.queue_name
         if start.stage == ADMISSION and update.phase == INQUEUE:
             self._end_stage(gang.key, start, now, PLACEMENT)
         if start.stage in (ADMISSION, PLACEMENT) and update.reason != start.reason:
@@ -187,7 +187,7 @@ class GangStages:
             # Its admission came before this scheduler, which made its pods possible.
             stage_began = min(now, max(began, gang.counts.created))
         start = _Start(
-            gang.lasting_uid, number, began, stage, stage_began, gang.queue, len(gang.members)
+            gang.lasting_uid, number, began, stage, stage_began, gang.queue_name, len(gang.members)
         )
         self._starts[gang.key] = start
         return start
@@ -224,7 +224,7 @@ class GangStages:
                 return
         if start.stage in (ADMISSION, PLACEMENT):
             start.learn(gang)
-            start.pods, start.queue = max(start.pods, len(gang.members)), gang.queue
+            start.pods, start.queue = max(start.pods, len(gang.members)), gang.queue_name
             self._end_stage(gang.key, start, now, BINDING)
         elif start.stage == STARTUP:
             return  # it grows

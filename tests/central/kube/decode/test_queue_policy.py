@@ -25,6 +25,7 @@ FIELDS: dict[str, Any] = {
     "minRuntime": "10m",
     "quantum": "5m",
     "idleTimeout": "1h",
+    "shareBy": "namespace",
     "strictPriority": 2,
 }
 
@@ -55,6 +56,7 @@ def test_fields_of_the_spec_or_of_the_annotation(*, annotated: bool) -> None:
     assert (seen.user_gangs, seen.user_amounts) == (2, ((GPU, 8),))
     assert (seen.min_runtime_s, seen.quantum_s, seen.strict_priority) == (600.0, 300.0, 2)
     assert seen.idle_s == 3600.0
+    assert seen.by_namespace
 
 
 def test_without_them_the_queue_is_open_and_unlimited() -> None:
@@ -70,6 +72,8 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
         ({"minRuntime": "long"}, "", 'spec.minRuntime: "long" is not a duration'),
         ({"idleTimeout": "-1s"}, "", 'spec.idleTimeout: "-1s" is not a duration'),
         ({"quantum": "short"}, "", 'spec.quantum: "short" is not a duration'),
+        ({"shareBy": "user"}, "", "spec.shareBy: 'user' is not"),
+        ({"shareBy": True}, "", "spec.shareBy: True is not"),
         ({"access": []}, "", "spec.access: not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),

@@ -95,7 +95,7 @@ def _identify(raw: Json, where: str) -> None:
 
 def _check_sentence(sentence: str, where: str) -> None:
     assert sentence.isprintable(), f"{where}: {sentence!r}"
-    assert len(sentence) <= SENTENCE_MOST, f"{where}: {len(sentence)} characters"
+    assert len(sentence) <= SENTENCE_MOST, f"{where}: {len(sentence)} characters: {sentence}"
 
 
 class FieldWorld:

@@ -82,6 +82,7 @@ def _queue_with_policy() -> Json:
         "quantum": "10m",
         "idleTimeout": "1h",
         "reservations": False,
+        "shareBy": "namespace",
         "strictPriority": 1,
         "state": "Open",
         "affinity": {},
