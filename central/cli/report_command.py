@@ -81,7 +81,11 @@ def as_json(reply: "pb.UsageReply", by: tuple[str, ...]) -> Any:
         "until": _stamp(reply.until),
         "unit": "GPU-hours",
         "rows": [
-            {**dict(zip(by, row.keys, strict=True)), **{key: getattr(row, key) for key in AMOUNTS}}
+            {
+                **dict(zip(by, row.keys, strict=True)),
+                **{key: getattr(row, key) for key in AMOUNTS},
+                "busy": _busy(row),
+            }
             for row in reply.rows
         ],
     }
@@ -91,10 +95,12 @@ def as_csv(reply: "pb.UsageReply", by: tuple[str, ...]) -> str:
     """Names may come from tenants: one that a spreadsheet would take for a formula gets an apostrophe."""
     out = StringIO()
     made = csv.writer(out, lineterminator="\n")
-    made.writerow([*by, *(f"{key}_gpu_hours" for key in AMOUNTS)])
+    made.writerow([*by, *(f"{key}_gpu_hours" for key in AMOUNTS), "busy"])
     for row in reply.rows:
         names = (f"'{name}" if name[:1] in "=+-@\t" and name else name for name in row.keys)
-        made.writerow([*names, *(repr(round(getattr(row, key), 6)) for key in AMOUNTS)])
+        amounts = (repr(round(getattr(row, key), 6)) for key in AMOUNTS)
+        busy = _busy(row)
+        made.writerow([*names, *amounts, "" if busy is None else repr(round(busy, 6))])
     return out.getvalue()
 
 
@@ -102,13 +108,22 @@ def as_table(reply: "pb.UsageReply", by: tuple[str, ...], most: int | None) -> s
     if not reply.rows:
         return ""
     rows = [
-        (*(name or "-" for name in row.keys), *(f"{getattr(row, key):.2f}" for key in AMOUNTS))
+        (
+            *(name or "-" for name in row.keys),
+            *(f"{getattr(row, key):.2f}" for key in AMOUNTS),
+            "-" if (busy := _busy(row)) is None else f"{busy:.0%}",
+        )
         for row in reply.rows
     ]
-    shown = columns(", ".join([*by, "#GPU-hours, #held idle|held, #lost"]))
+    shown = columns(", ".join([*by, "#GPU-hours, #held idle|held, #lost, #busy"]))
     sums = [sum(getattr(row, key) for row in reply.rows) for key in AMOUNTS]
-    total = ("total", *("" for _ in by[1:]), *(f"{each:.2f}" for each in sums))
+    total = ("total", *("" for _ in by[1:]), *(f"{each:.2f}" for each in sums), "")
     return terminal_table.table(shown, [*rows, total], wide=False, most=most)
+
+
+def _busy(row: "pb.UsageRow") -> float | None:
+    """Mean utilization; None: no agent reported it."""
+    return row.busy if row.HasField("busy") else None
 
 
 def _notes(reply: "pb.UsageReply") -> list[str]:

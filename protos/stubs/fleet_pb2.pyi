@@ -1512,6 +1512,8 @@ class HistoryAllocation(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     LOST_FROM_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    RATED_FIELD_NUMBER: _builtins.int
     uid: _builtins.str
     kind: _builtins.str
     namespace: _builtins.str
@@ -1524,6 +1526,8 @@ class HistoryAllocation(_message.Message):
     ended: _builtins.int
     cause: _builtins.str
     lost_from: _builtins.int
+    busy: _builtins.float
+    rated: _builtins.float
     def __init__(
         self,
         *,
@@ -1539,10 +1543,12 @@ class HistoryAllocation(_message.Message):
         ended: _builtins.int | None = ...,
         cause: _builtins.str = ...,
         lost_from: _builtins.int | None = ...,
+        busy: _builtins.float = ...,
+        rated: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ended", b"_ended", "_lost_from", b"_lost_from", "ended", b"ended", "lost_from", b"lost_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended", b"_ended", "_lost_from", b"_lost_from", "began", b"began", "cause", b"cause", "ended", b"ended", "job", b"job", "kind", b"kind", "lost_from", b"lost_from", "model", b"model", "namespace", b"namespace", "queue", b"queue", "uid", b"uid", "units", b"units", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ended", b"_ended", "_lost_from", b"_lost_from", "began", b"began", "busy", b"busy", "cause", b"cause", "ended", b"ended", "job", b"job", "kind", b"kind", "lost_from", b"lost_from", "model", b"model", "namespace", b"namespace", "queue", b"queue", "rated", b"rated", "uid", b"uid", "units", b"units", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ended: _TypeAlias = _typing.Literal["ended"]  # noqa: Y015
     _WhichOneofArgType__ended: _TypeAlias = _typing.Literal["_ended", b"_ended"]  # noqa: Y015
@@ -1634,11 +1640,14 @@ class UsageRow(_message.Message):
     ALLOCATED_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
     allocated: _builtins.float
     held: _builtins.float
     """kept idle by reservations"""
     lost: _builtins.float
     """of what was allocated, lost to evictions"""
+    busy: _builtins.float
+    """mean utilization (0 to 1), as far as agents reported it; absent: unknown"""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """values of UsageQuery.by"""
@@ -1650,12 +1659,15 @@ class UsageRow(_message.Message):
         allocated: _builtins.float = ...,
         held: _builtins.float = ...,
         lost: _builtins.float = ...,
+        busy: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_busy", b"_busy", "busy", b"busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "held", b"held", "keys", b"keys", "lost", b"lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy", b"_busy", "allocated", b"allocated", "busy", b"busy", "held", b"held", "keys", b"keys", "lost", b"lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__busy: _TypeAlias = _typing.Literal["busy"]  # noqa: Y015
+    _WhichOneofArgType__busy: _TypeAlias = _typing.Literal["_busy", b"_busy"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__busy) -> _WhichOneofReturnType__busy | None: ...
 
 Global___UsageRow: _TypeAlias = UsageRow  # noqa: Y015
 

@@ -58,6 +58,7 @@ def _use(found: Json | None) -> str:
 
 def page(record: Json, most: int | None) -> str:
     spent, sizes = record["gpu_seconds"], record["sizes"]
+    busy = f", {spent['busy'] / spent['rated']:.0%} busy" if spent.get("rated") else ""
     lost = f", {spent['lost'] / HOUR_S:.2f} of them lost to evictions" if spent["lost"] else ""
     waited = [f"{cause} {span(seconds)}" for cause, seconds in record["waited"].items()]
     lines = {
@@ -73,7 +74,7 @@ def page(record: Json, most: int | None) -> str:
         "GPUs": f"{max((size[2] for size in sizes), default=0):g} at most" if sizes else "",
         "Nodes": ", ".join(record["nodes"]),
         "Use": _use(record.get("gpu_use")),
-        "GPU-hours": f"{spent['allocated'] / HOUR_S:.2f}{lost}" if sizes else "",
+        "GPU-hours": f"{spent['allocated'] / HOUR_S:.2f}{busy}{lost}" if sizes else "",
     }
     text = "".join(
         terminal_table.wrapped(f"{head}:", value, INDENT, most) + "\n"

@@ -19,6 +19,7 @@ class UsageRow:
     allocated: float
     held: float  # kept idle by reservations
     lost: float  # of what was allocated, lost to evictions: since the start or the last checkpoint
+    busy: float | None = None  # mean utilization, as far as agents reported it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ def mistake(query: pb.UsageQuery) -> str:
 def reply(report: UsageReport) -> pb.UsageReply:
     return pb.UsageReply(
         rows=[
-            pb.UsageRow(keys=row.keys, allocated=row.allocated, held=row.held, lost=row.lost)
+            pb.UsageRow(
+                keys=row.keys, allocated=row.allocated, held=row.held, lost=row.lost, busy=row.busy
+            )
             for row in report.rows
         ],
         since=report.since,

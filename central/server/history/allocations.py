@@ -53,6 +53,8 @@ class Allocation:
     ended: int | None = None
     cause: str = ""  # of its eviction; empty: none
     lost_from: int | None = None  # an eviction lost its work since then
+    busy: float = 0.0  # utilization times units times milliseconds, as far as it was reported
+    rated: float = 0.0  # units times milliseconds for which it was
 
 
 class AllocationLog:

@@ -12,6 +12,7 @@ WAITS_MOST = 200
 NODES_MOST = 256
 NODES_LISTED = 3  # in a list of jobs
 TEXT_MOST = 600  # characters
+GPU_SECONDS = ("allocated", "lost", "busy", "rated")
 PENDING, ADMITTED, PLACED, BOUND, RUNNING = "pending", "admitted", "placed", "bound", "running"
 COMPLETED, FAILED, DELETED = "completed", "failed", "deleted"
 STAGES = (PENDING, ADMITTED, PLACED, BOUND, RUNNING)  # of a gang that has not ended, in their order
@@ -29,6 +30,8 @@ class GangRecord:
     nodes: dict[str, None] = field(default_factory=dict)
     allocated: float = 0.0  # GPU-seconds until `counted`
     lost: float = 0.0  # of them, since the start or the last checkpoint of evicted pods
+    busy: float = 0.0  # utilization times GPU-seconds, as far as agents reported it
+    rated: float = 0.0  # GPU-seconds for which they did
     counted: float = 0.0
     dropped: int = 0  # events
 
@@ -76,7 +79,7 @@ class GangRecord:
             "waits": [{**each} for each in self.waits],
             "waited": {**self.waited},
             "nodes": [*self.nodes],
-            "gpu_seconds": {"allocated": self.allocated, "lost": self.lost},
+            "gpu_seconds": self._gpu_seconds(),
             "counted": self.counted,
         }
 
@@ -89,9 +92,12 @@ class GangRecord:
             "size": [*self.sizes[-1][1:]] if self.sizes else [0, 0.0],
             "nodes": [*islice(self.nodes, NODES_LISTED)],
             "node_count": len(self.nodes),
-            "gpu_seconds": {"allocated": self.allocated, "lost": self.lost},
+            "gpu_seconds": self._gpu_seconds(),
             "waited": sum(self.waited.values()),
         }
+
+    def _gpu_seconds(self) -> Json:
+        return {name: getattr(self, name) for name in GPU_SECONDS}
 
     @classmethod
     def read(cls, shown: Json) -> "GangRecord":
@@ -108,8 +114,7 @@ class GangRecord:
             rest,
             sizes=sizes,
             nodes=dict.fromkeys(nodes),
-            allocated=spent["allocated"],
-            lost=spent["lost"],
+            **{name: spent.get(name, 0.0) for name in GPU_SECONDS},
             dropped=dropped,
             **parts,
         )

@@ -283,6 +283,27 @@ class GangRecords:
         others = self.cluster.take(scheduler.state.now)
         return [*found, *ended, *(KeptRecord(row, orjson.dumps(body)) for row, body in others)]
 
+    def add_use(
+        self, scheduler: Scheduler, elapsed_s: float
+    ) -> Generator[None, None, list[tuple[float, float, str]]]:
+        """Adds to each record what its pods used of their GPUs in the last elapsed_s, as their agents reported it last.
+        The answer of the sliced question has the same for allocations, in GPU_UNITS times milliseconds, with the pod's
+        uid."""
+        found = []
+        for key, record in [*self._open.items()]:
+            gang = scheduler.state.gangs.get(key)
+            for pod in gang.counts.placed if gang is not None else ():
+                use = self._uses.on_node(pod.node, pod.seen.namespace, pod.seen.name)
+                if use is None or use.utilization is None:
+                    continue
+                rated = scheduler.queues.currency.worth(pod.spec.requests) * elapsed_s
+                busy = rated * use.utilization
+                record.rated += rated / GPU_UNITS
+                record.busy += busy / GPU_UNITS
+                found.append((busy * 1000, rated * 1000, pod.seen.uid))
+            yield
+        return found
+
     def find(self, namespace: str, name: str) -> Json | bytes | None:
         """Returns the latest record of that name: of a gang, or of its owner, with or without its kind."""
         for key, record in self._open.items():

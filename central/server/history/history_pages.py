@@ -3,6 +3,7 @@
 import time
 from dataclasses import fields
 from operator import attrgetter
+from typing import Any
 
 from central.server.history.allocations import Allocation
 from central.server.history.history_store import COLUMNS, HistoryStore
@@ -11,7 +12,8 @@ from protos.stubs import fleet_pb2 as pb
 ROWS_AT_ONCE = 2_000
 PAGE_BYTES = 2 << 20  # of pictures; a page has one at least
 PICTURE_BYTES = 3 << 20  # a larger one is left out
-_values = attrgetter(*(each.name for each in fields(Allocation)))
+_NAMES = tuple(each.name for each in fields(Allocation))
+_values = attrgetter(*_NAMES)
 
 
 class HistoryPages:
@@ -49,18 +51,10 @@ class HistoryPages:
 
 
 def to_message(entry: Allocation) -> pb.HistoryAllocation:
-    *texts, model, units, began, ended, cause, lost_from = _values(entry)
-    uid, kind, namespace, queue, user, job = texts
-    return pb.HistoryAllocation(
-        uid=uid, kind=kind, namespace=namespace, queue=queue, user=user, job=job, model=model,
-        units=units, began=began, ended=ended, cause=cause, lost_from=lost_from,
-    )  # fmt: skip
+    return pb.HistoryAllocation(**dict(zip(_NAMES, _values(entry), strict=True)))
 
 
 def of_message(row: pb.HistoryAllocation) -> Allocation:
-    return Allocation(
-        row.uid, row.kind, row.namespace, row.queue, row.user, row.job, row.model, row.units, row.began,
-        row.ended if row.HasField("ended") else None,
-        row.cause,
-        row.lost_from if row.HasField("lost_from") else None,
-    )  # fmt: skip
+    absent = {name for name in ("ended", "lost_from") if not row.HasField(name)}
+    values: list[Any] = [None if name in absent else getattr(row, name) for name in _NAMES]
+    return Allocation(*values)

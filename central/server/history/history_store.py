@@ -34,12 +34,13 @@ DAY_S, WEEK_S, KEEP_S = 86_400, 7 * 86_400, 90 * 86_400
 FINE_S, COARSE_S = 60, 600
 PAGE_BYTES = 4096
 PRUNED_ROWS = 5_000  # at once, where the file is full
-SCHEMA = """
+USE = ("busy REAL NOT NULL DEFAULT 0", "rated REAL NOT NULL DEFAULT 0")
+SCHEMA = f"""
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE allocations (
     uid TEXT NOT NULL, kind TEXT NOT NULL, namespace TEXT NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL,
     job TEXT NOT NULL, model TEXT NOT NULL, units INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER,
-    cause TEXT NOT NULL, lost_from INTEGER);
+    cause TEXT NOT NULL, lost_from INTEGER, {", ".join(USE)});
 CREATE UNIQUE INDEX open_allocations ON allocations (uid) WHERE ended IS NULL;
 CREATE INDEX ended_allocations ON allocations (ended);
 CREATE TABLE samples (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
@@ -51,8 +52,8 @@ CREATE TABLE IF NOT EXISTS records (
     summary BLOB NOT NULL, body BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS ended_records ON records (ended);
 """
-COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from"
-INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 12)})"
+COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from, busy, rated"
+INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 14)})"
 
 
 class HistoryUnusable(PartUnusable):
@@ -76,6 +77,9 @@ class HistoryStore:
         except BaseException:
             os.close(self._lock)
             raise
+        known = {row[1] for row in self._db.execute("PRAGMA table_info(allocations)")}
+        if not known.issuperset(COLUMNS.split(", ")):  # the file is of an older version
+            self._write(_add_use_columns)
 
     def close(self) -> None:
         """Once. A thread that waits for the lock may write then."""
@@ -115,6 +119,13 @@ class HistoryStore:
             db.execute("INSERT OR REPLACE INTO facts VALUES ('alive', ?)", (round(now_s * 1000),))
 
         self._write(write)
+
+    def add_use(self, uses: Iterable[tuple[float, float, str]]) -> None:
+        """uses: what to add to `busy` and `rated` of the pod's open allocation, and the pod's uid."""
+        sql = "UPDATE allocations SET busy = busy + ?, rated = rated + ? WHERE uid = ? AND ended IS NULL"
+        rows = [*uses]
+        if rows:
+            self._write(lambda db: db.executemany(sql, rows))
 
     def keep_records(self, records: Iterable[KeptRecord]) -> None:
         rows = [
@@ -253,6 +264,11 @@ class HistoryStore:
             raise HistoryUnusable(f"--history {self._file}: {error.strerror}") from error
 
 
+def _add_use_columns(db: sqlite3.Connection) -> None:
+    for column in USE:
+        db.execute(f"ALTER TABLE allocations ADD COLUMN {column}")
+
+
 def _record(db: sqlite3.Connection, entry: Allocation) -> None:
     if entry.ended is not None:
         ended = db.execute(
@@ -273,7 +289,7 @@ def _record(db: sqlite3.Connection, entry: Allocation) -> None:
 def _row(entry: Allocation) -> tuple[Any, ...]:
     return (
         entry.uid, entry.kind, entry.namespace, entry.queue, entry.user, entry.job, entry.model,
-        entry.units, entry.began, entry.ended, entry.cause, entry.lost_from,
+        entry.units, entry.began, entry.ended, entry.cause, entry.lost_from, entry.busy, entry.rated,
     )  # fmt: skip
 
 

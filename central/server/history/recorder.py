@@ -21,7 +21,7 @@ from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
 
-FLUSH_S = 2.0
+FLUSH_S, USE_EVERY_S = 2.0, 30.0
 
 
 class HistoryRecorder:
@@ -39,7 +39,7 @@ class HistoryRecorder:
         self._records = records
         self._unsaved: list[Allocation] = []
         self._file = -1  # number of the store's file that has all open allocations
-        self._last_picture = 0
+        self._last_picture, self._used_at = 0, time.monotonic()
         self._stopping = threading.Event()
         self._quiet = ThrottledLog(log)
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -66,6 +66,7 @@ class HistoryRecorder:
             self._begin()
         self._save()
         self._save_records()
+        self._add_use()
         minute = int(time.time() // FINE_S) * FINE_S
         if minute != self._last_picture:
             survey = self._surveyor.survey(FLUSH_S)
@@ -98,6 +99,18 @@ class HistoryRecorder:
             if self._stopping.is_set():
                 return
         self._store.keep_records(question.answer)
+
+    def _add_use(self) -> None:
+        """Adds what pods used of their GPUs since the last time, twice a minute."""
+        now = time.monotonic()
+        if (elapsed_s := now - self._used_at) < USE_EVERY_S:
+            return
+        self._used_at = now
+        question = SlicedQuestion(lambda scheduler: self._records.add_use(scheduler, elapsed_s))
+        while not self._loop.ask(question):
+            if self._stopping.is_set():
+                return
+        self._store.add_use(question.answer)
 
     def _contained(self, act: Callable[[], None]) -> None:
         try:

@@ -5,7 +5,9 @@ GPU equivalents.
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from central.model.resources import GPU_UNITS
 from central.server.grpc.usage_query import KEYS, UsageReport, UsageRow
@@ -29,39 +31,47 @@ class AllocationReports:
         span = round(since * 1000), round(until * 1000)
         with self._store.readable() as db:
             (first,) = db.execute("SELECT coalesce(min(began), 0) FROM allocations").fetchone()
-            sums: dict[tuple[str, ...], list[int]] = {}
+            sums: dict[tuple[str, ...], list[float]] = {}
             hidden = False
-            for namespace, row, *amounts in _sums(db, keys, *span):
+            for namespace, row, *amounts in _sums(db, keys, *span, round(time.time() * 1000)):
                 if not sees(namespace):
                     hidden = True
                     continue
-                total = sums.setdefault(row, [0, 0, 0])
+                total = sums.setdefault(row, [0] * len(amounts))
                 for at, amount in enumerate(amounts):
                     total[at] += amount
         order = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
         rows = tuple(
-            UsageRow(found, *(amount / UNITS_PER_GPU_HOUR for amount in amounts))
-            for found, amounts in order[:ROWS_MOST]
+            UsageRow(
+                found,
+                allocated / UNITS_PER_GPU_HOUR,
+                held / UNITS_PER_GPU_HOUR,
+                lost / UNITS_PER_GPU_HOUR,
+                busy / rated if rated else None,
+            )
+            for found, (allocated, held, lost, busy, rated) in order[:ROWS_MOST]
         )
         left_out = max(0, len(order) - ROWS_MOST)
         return UsageReport(rows, since, until, first / 1000, hidden, left_out)
 
 
 def _sums(
-    db: sqlite3.Connection, keys: Sequence[str], since: int, until: int
-) -> Iterator[tuple[str, tuple[str, ...], int, int, int]]:
-    """Yields by namespace and by the keys: units times milliseconds allocated, held and lost."""
+    db: sqlite3.Connection, keys: Sequence[str], since: int, until: int, now: int
+) -> Iterator[tuple[Any, ...]]:
+    """Yields by namespace and by the keys: units times milliseconds allocated, held, lost, busy and rated. Of an
+    allocation that is partly in the span, the last two count with the same part."""
     chosen = ", ".join(("namespace", *keys))
     found = db.execute(
         f"""SELECT {chosen},
             sum(CASE kind WHEN :allocated THEN units * (upto - since) ELSE 0 END),
             sum(CASE kind WHEN :held THEN units * (upto - since) ELSE 0 END),
-            sum(CASE WHEN lost_from IS NULL THEN 0 ELSE units * max(0, upto - max(since, lost_from)) END)
-        FROM (SELECT *, max(began, :since) AS since, min(coalesce(ended, :until), :until) AS upto
-              FROM allocations WHERE began < :until AND (ended IS NULL OR ended > :since))
+            sum(CASE WHEN lost_from IS NULL THEN 0 ELSE units * max(0, upto - max(since, lost_from)) END),
+            sum(busy * part), sum(rated * part)
+        FROM (SELECT *, (upto - since) * 1.0 / max(1, coalesce(ended, :now) - began) AS part
+              FROM (SELECT *, max(began, :since) AS since, min(coalesce(ended, :until), :until) AS upto
+                    FROM allocations WHERE began < :until AND (ended IS NULL OR ended > :since)))
         GROUP BY {chosen}""",
-        {"allocated": ALLOCATED, "held": HELD, "since": since, "until": until},
+        {"allocated": ALLOCATED, "held": HELD, "since": since, "until": until, "now": now},
     )
     for namespace, *rest in found:
-        values, amounts = rest[: len(keys)], rest[len(keys) :]
-        yield namespace, tuple(values), amounts[0], amounts[1], amounts[2]
+        yield namespace, tuple(rest[: len(keys)]), *rest[len(keys) :]

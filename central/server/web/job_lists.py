@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from central.model.json_types import Json
+from central.server.history.gang_record import GPU_SECONDS
 from central.server.stats.pending_rows import PendingRow
 from central.server.stats.surveyor import Survey
 from central.server.web.web_request import Request
@@ -126,7 +127,7 @@ def _row(
         "gpu_use": None if ended or pending is not None else record.get("gpu_use"),
         "nodes": [] if pending is not None else record.get("nodes", []),
         "node_count": 0 if pending is not None else record.get("node_count", 0),
-        "gpu_seconds": record.get("gpu_seconds", {"allocated": 0.0, "lost": 0.0}),
+        "gpu_seconds": record.get("gpu_seconds", dict.fromkeys(GPU_SECONDS, 0.0)),
         "waited": (started or until) - record["created"],
         "ran": until - started if started is not None else None,
         "place": place,

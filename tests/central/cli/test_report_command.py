@@ -30,7 +30,7 @@ class CannedUsage:
         self.asked.append((tuple(keys), since, until))
         self.visible.append(sees("team-b"))
         rows = (
-            UsageRow(("research",) * len(keys), 12.5, 3.0, 0.25),
+            UsageRow(("research",) * len(keys), 12.5, 3.0, 0.25, 0.634),
             UsageRow(("=prod",) * len(keys), 1 / 3, 0.0, 0.0),
         )
         return UsageReport(rows, since, until, since + 60, hidden=True, left_out=2)
@@ -75,9 +75,9 @@ def test_a_table_with_a_total(report: Report, usage: CannedUsage) -> None:
     code, out, err = report("--since", "2026-11-01T00:00+00:00", "--until", "2026-11-02T00:00Z")
     assert (code, usage.asked) == (0, [(("queue",), 1793491200.0, 1793577600.0)])
     assert [line.split() for line in out.splitlines()] == [
-        ["QUEUE", "GPU-HOURS", "HELD", "IDLE", "LOST"],
-        ["research", "12.50", "3.00", "0.25"],
-        ["=prod", "0.33", "0.00", "0.00"],
+        ["QUEUE", "GPU-HOURS", "HELD", "IDLE", "LOST", "BUSY"],
+        ["research", "12.50", "3.00", "0.25", "63%"],
+        ["=prod", "0.33", "0.00", "0.00", "-"],
         ["total", "12.83", "3.00", "0.25"],
     ]
     assert "the history begins at " in err
@@ -91,15 +91,18 @@ def test_csv_and_json_have_the_same_numbers(report: Report) -> None:
     rows = list(csv.DictReader(StringIO(text)))
     assert rows[0] == {
         "queue": "research", "user": "research", "allocated_gpu_hours": "12.5",
-        "held_gpu_hours": "3.0", "lost_gpu_hours": "0.25",
+        "held_gpu_hours": "3.0", "lost_gpu_hours": "0.25", "busy": "0.634",
     }  # fmt: skip
+    assert rows[1]["busy"] == ""
     assert rows[1]["queue"] == "'=prod"  # no formula
     _, text, _ = report("--by", "queue,user", "-o", "json")
     found = json.loads(text)
     assert found["unit"] == "GPU-hours"
     assert found["rows"][0] == {
         "queue": "research", "user": "research", "allocated": 12.5, "held": 3.0, "lost": 0.25,
+        "busy": 0.634,
     }  # fmt: skip
+    assert found["rows"][1]["busy"] is None
 
 
 def test_a_scheduler_without_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

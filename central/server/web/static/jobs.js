@@ -79,7 +79,7 @@ function facts(record, found, now) {
     size: last && record.ended === null ? `${last[1]} pods, ${amount(last[2])} GPUs` : "", "starts with": found?.minimum ? `${found.minimum} pods` : "",
     "GPU use": use(record?.gpu_use, 1),
     priority: found?.priority ? String(found.priority) : "",
-    "GPU-hours": spent ? `${(spent.allocated / HOUR_S).toFixed(2)}${spent.lost ? `, ${(spent.lost / HOUR_S).toFixed(2)} of them lost to evictions` : ""}` : "",
+    "GPU-hours": spent ? `${(spent.allocated / HOUR_S).toFixed(2)}${spent.rated ? `, ${Math.round((100 * spent.busy) / spent.rated)} % busy` : ""}${spent.lost ? `, ${(spent.lost / HOUR_S).toFixed(2)} of them lost to evictions` : ""}` : "",
   };
   return element("dl", { class: "facts" }, ...Object.entries(shown).filter(([, value]) => value).map(([key, value]) => element("div", {}, element("dt", {}, key), element("dd", {}, value))));
 }

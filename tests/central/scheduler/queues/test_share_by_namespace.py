@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,11 +27,11 @@ def of(namespace: str, facts: Sequence[Fact]) -> list[Fact]:
     ]
 
 
-def jobs(namespace: str, count: int, gpus: int = 1, **more: object) -> list[Fact]:
+def jobs(namespace: str, count: int, gpus: int = 1, **more: Any) -> list[Fact]:
     found: list[Fact] = []
     name = str(more.pop("name", namespace))
     for number in range(count):
-        created = {"created": float(number), **more}
+        created: dict[str, Any] = {"created": float(number), **more}
         found += of(namespace, job(f"{name}-{number:02}", 1, gpus, queue="team", **created))
     return found
 
@@ -50,7 +51,8 @@ def read(there: World) -> PastUsageSeen:
         try:
             next(reading)
         except StopIteration as done:
-            return done.value
+            past: PastUsageSeen = done.value
+            return past
 
 
 @pytest.mark.parametrize(("shared", "served"), [(False, {"a": 8}), (True, {"a": 4, "b": 4})])

@@ -6,6 +6,7 @@ import orjson
 
 from central.controllers.composite import new_scheduler
 from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
+from central.model.resources import GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.server.gpu_uses import GpuUses
 from central.server.history.gang_record import EVENTS_MOST, GangRecord
@@ -116,7 +117,12 @@ def test_a_gang_that_waits_is_preempted_and_deleted() -> None:
     assert event["cause"] == "preemption"
     assert event["text"].startswith("2 pods: ")
     assert "high" in event["text"]
-    assert low["gpu_seconds"] == {"allocated": 8 * 90.0, "lost": 8 * 90.0}
+    assert low["gpu_seconds"] == {
+        "allocated": 8 * 90.0,
+        "lost": 8 * 90.0,
+        "busy": 0.0,
+        "rated": 0.0,
+    }
     life.tell(T0 + 130, *(PodGone(f"uid-low-{at}") for at in range(2)))
     assert story(life.record("low"))[-1] == (130, "waits again")
     high = life.record("high")
@@ -207,3 +213,19 @@ def test_a_record_says_how_busy_its_gpus_are() -> None:
     found = records.find("ns", "sweep")
     assert isinstance(found, dict)
     assert found["gpu_use"] == {"utilization": 0.5, "memory": 7, "idle_s": None}
+
+
+def test_a_record_adds_up_how_busy_its_gpus_were() -> None:
+    """Of two pods with four GPUs each, one of which tells its use."""
+    life = Life()
+    run(life, "sweep", T0 + 10)
+    life.uses.record("a", [GpuUse("ns", "sweep-0", "c", 0.5, 7)], 0.0)
+    answer = answered(lambda scheduler: life.records.add_use(scheduler, 30.0), life)
+    units = 4 * GPU_UNITS * 30_000
+    assert answer == [(units / 2, units, "uid-sweep-0")]
+    life.uses.record("a", [GpuUse("ns", "sweep-0", "c", 1.0, 7)], 0.0)
+    answered(lambda scheduler: life.records.add_use(scheduler, 10.0), life)
+    spent = life.record("sweep")["gpu_seconds"]
+    assert (spent["busy"], spent["rated"]) == (4 * (15.0 + 10.0), 4 * 40.0)
+    end(life, "sweep", T0 + 100, "Succeeded")
+    assert GangRecord.read(life.record("sweep")).busy == spent["busy"]

@@ -94,6 +94,34 @@ def pod(name: str, gpus: int, queue: str = "a", **other: object) -> PodSeen:
     return factories.pod(name, gpus, queue=queue, **other)  # type: ignore[arg-type]  # a test's shorthand
 
 
+def test_use_by_queue_as_far_as_it_is_known(day: History) -> None:
+    day.cycle(T0 + HOUR, pod("one", 8), pod("two", 2), pod("three", 2, "b"))
+    unit = GPU_UNITS * HOUR * 1000
+    day.store.add_use([(2 * unit, 8 * unit, "uid-one"), (2 * unit, 2 * unit, "uid-two")])
+    day.ended(T0 + 3 * HOUR, "one")
+    day.store.add_use([(9.0, 9.0, "uid-one"), (9.0, 9.0, "uid-nobody")])  # too late, or unknown
+    found = {row.keys: row.busy for row in day.report("job").rows}
+    assert found == {("one",): 0.25, ("two",): 1.0, ("three",): None}
+    by_queue = {row.keys: row.busy for row in day.report("queue", until=T0 + 3 * HOUR).rows}
+    # one: 8 hours are rated of two that it ran; two is open: of its hours until today hardly any are in the span
+    assert by_queue[("b",)] is None
+    assert by_queue[("a",)] == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_file_of_an_older_version_gets_columns_of_use(tmp_path: Path) -> None:
+    file = tmp_path / "history.db"
+    made = History(file)
+    made.cycle(T0, QueueSeen("a"), factories.node("n0"), factories.report("n0"), pod("one", 8))
+    made.store.close()
+    with closing(sqlite3.connect(file)) as db, db:
+        for column in ("busy", "rated"):
+            db.execute(f"ALTER TABLE allocations DROP COLUMN {column}")
+    again = HistoryStore(str(file), 64 * MIB, lambda: T0)
+    again.add_use([(1.0, 2.0, "uid-one")])
+    (row,) = AllocationReports(again).usage(("job",), T0, T0 + HOUR, lambda _: True).rows
+    assert row.busy == 0.5
+
+
 def test_hours_by_queue_and_every_other_key(day: History) -> None:
     day.cycle(T0 + HOUR, pod("one", 8), pod("two", 3, "b", service_account="ann"))
     day.ended(T0 + 3 * HOUR, "one")
@@ -238,10 +266,12 @@ def test_a_week_of_the_largest_cluster_has_exact_sums(tmp_path: Path) -> None:
             round(days_s * 1000),
             "",
             None,
+            0.0,
+            0.0,
         )
         for i in range(5000)
     ]
     with closing(sqlite3.connect(made.file)) as db, db:
-        db.executemany(f"INSERT INTO allocations VALUES ({','.join('?' * 12)})", rows)
+        db.executemany(f"INSERT INTO allocations VALUES ({','.join('?' * 14)})", rows)
     (row,) = made.report(since=0.0, until=days_s).rows
     assert row.allocated == 40_000 * 90 * 24
