@@ -4,20 +4,10 @@ environment only changes a flag's default."""
 import argparse
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from central.model.defaults import (
-    ACROSS,
-    ACROSS_NAMESPACES,
-    LARGE_CLAIM,
-    LARGE_CLAIM_WAIT_S,
-    LOST_AFTER_S,
-    MAX_GRACE_S,
-    PATIENCE_S,
-    RESERVE_AFTER_S,
-    RESERVE_IDLE,
-    START_WITHIN_S,
-)
+from central.model import defaults
 from central.server import argtypes
 from protos.common import logs
 from protos.names import BLOCK, NAMESPACE, PACK, RACK, SCHEDULER, SPREAD, ZONE
@@ -30,9 +20,24 @@ LEVELS = (ZONE, BLOCK, RACK)
 OWN, ALL = "own", "all"  # --names-in-events
 
 
+# The types of flags by how their value is named; a flag may have another one.
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("N", "MIB"), argtypes.whole),
+    **dict.fromkeys(("NAME,...", "RESOURCE,..."), argtypes.some_names),
+    "HOST:PORT": argtypes.listen,
+    "S": argtypes.seconds,
+    "SHARE": argtypes.share,
+}
+
+
 def _flag(typed: str, default: Any, about: str, **more: Any) -> Any:
-    """Returns a field like argtypes.add_flag. scheduling: the command `simulate` has the flag too."""
+    """Returns a field like argtypes.add_flag."""
+    if kind := _TYPES.get(typed.partition(" ")[2]):
+        more = {"type": kind, **more}
     return field(default=default, metadata={"typed": typed, "about": about, **more})
+
+
+_shared = partial(_flag, scheduling=True)  # by `simulate` and `what-if`
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +45,12 @@ class Settings:
     """Times are in seconds."""
 
     listen: str = _flag(
-        "--listen HOST:PORT",
-        "0.0.0.0:9443",
-        "address of the gRPC services for agents and users",
-        type=argtypes.listen,
+        "--listen HOST:PORT", "0.0.0.0:9443", "address of the gRPC services for agents and users"
     )
     coordinators_connect: str = _flag(
         "--coordinators-connect HOST:PORT",
         "",
         "address at which the coordinators of elastic Jobs reach the gRPC services",
-        type=argtypes.listen,
         shown="Service lockstep-central in the namespace",
     )
     kubeconfig: str | None = _flag(
@@ -94,127 +95,100 @@ class Settings:
         shown="a Secret and a ConfigMap",
     )
     ca_out: str | None = _flag("--ca-out FILE", None, "also write the CA certificate to this file")
-    topology_levels: tuple[str, ...] = _flag(
+    topology_levels: tuple[str, ...] = _shared(
         "--topology-levels KEY,...",
         LEVELS,
         "node label keys of the network tree, widest level first",
         type=argtypes.label_keys,
-        scheduling=True,
     )
-    scheduler_names: tuple[str, ...] = _flag(
+    scheduler_names: tuple[str, ...] = _shared(
         "--scheduler-names NAME,...",
         (SCHEDULER, "volcano"),
         "schedule pods with one of these schedulerNames",
-        type=argtypes.some_names,
-        scheduling=True,
     )
-    pod_groups: "tuple[GangRule, ...]" = _flag(  # noqa: RUF009  # it is a field()
+    pod_groups: "tuple[GangRule, ...]" = _shared(  # noqa: RUF009  # it is a field()
         "--pod-groups FILE",
         (),
         "YAML file: further kinds of objects whose pods are a gang, with the labels and fields that identify it",
         type=argtypes.gang_rules,
         shown="none",
-        scheduling=True,
     )
-    patience_s: float = _flag(
+    patience_s: float = _shared(
         "--patience S",
-        PATIENCE_S,
+        defaults.PATIENCE_S,
         "after this many seconds at the head of its queue, a gang's reservation is strict: beside gangs of higher "
         "priority in its queue, it admits only gangs that end before the expected start",
-        type=argtypes.seconds,
-        scheduling=True,
     )
-    reserve_after_s: float = _flag(
+    reserve_after_s: float = _shared(
         "--reserve-after S",
-        RESERVE_AFTER_S,
+        defaults.RESERVE_AFTER_S,
         "if the start time of a queue's first gang is unknown, keep GPUs idle for it only after this many seconds",
-        type=argtypes.seconds,
-        scheduling=True,
     )
-    start_within_s: float = _flag(
+    start_within_s: float = _shared(
         "--start-within S",
-        START_WITHIN_S,
+        defaults.START_WITHIN_S,
         "seconds within which the minimum of a gang must be ready after its binding (four times as long if no "
-        "container "
-        "is stuck); else it releases its GPUs and is tried again after growing delays; 0: no limit",
-        type=argtypes.seconds,
-        scheduling=True,
+        "container is stuck); else it releases its GPUs and is tried again after growing delays; 0: no limit",
     )
     idle_below: float = _flag(
-        "--idle-below SHARE",
-        0.05,
-        "GPUs of a pod count as idle below this utilization (0 to 1)",
-        type=argtypes.share,
+        "--idle-below SHARE", 0.05, "GPUs of a pod count as idle below this utilization (0 to 1)"
     )
     idle_after_s: float = _flag(
-        "--idle-after S", 1800.0, "... once it has lasted this many seconds", type=argtypes.seconds
+        "--idle-after S", 1800.0, "... once it has lasted this many seconds"
     )
-    reserve_idle: float = _flag(
+    reserve_idle: float = _shared(
         "--reserve-idle SHARE",
-        RESERVE_IDLE,
+        defaults.RESERVE_IDLE,
         "fraction of all GPUs that may idle for first gangs of queues whose start time is unknown (0 to 1)",
-        type=argtypes.share,
-        scheduling=True,
     )
-    elastic_headroom: float = _flag(
+    elastic_headroom: float = _shared(
         "--elastic-headroom SHARE",
         0.0,
         "fraction of their capacity that surplus members of elastic Jobs leave free for services (0 to 1)",
-        type=argtypes.share,
-        scheduling=True,
     )
-    yield_to_others: bool = _flag(
+    yield_to_others: bool = _shared(
         "--yield-to-others",
         False,
         "surplus members of elastic Jobs also leave for pending pods of other schedulers with a higher priority",
-        scheduling=True,
     )
     elastic_controllers: bool = _flag(
         "--elastic-controllers",
         False,
         "decide the sizes of Deployments, ReplicaSets, StatefulSets, batch Jobs, JobSets, LeaderWorkerSets and "
-        "RayClusters with the annotations "
-        "lockstep.dev/elastic-min and elastic-max; needs the rights of components/elastic",
+        "RayClusters with the annotations lockstep.dev/elastic-min and elastic-max; needs the rights of "
+        "components/elastic",
     )
-    half_life_s: float = _flag(
+    half_life_s: float = _shared(
         "--usage-half-life S",
         0.0,
         "half-life in seconds of past usage in queue ordering; 0 disables history",
-        type=argtypes.seconds,
-        scheduling=True,
     )
-    share_by_weight: tuple[str, ...] = _flag(
+    share_by_weight: tuple[str, ...] = _shared(
         "--share-by-weight RESOURCE,...",
         (),
-        "resources that queues reclaim from each other by weight though no queue has a quota for them, beside GPUs; "
-        "all: "
-        "each one",
-        type=argtypes.some_names,
+        "resources that queues reclaim from each other by weight though no queue has a quota for them, beside "
+        "GPUs; all: each one",
         shown="none",
-        scheduling=True,
     )
-    placement: str = _flag(
+    placement: str = _shared(
         "--placement",
         PACK,
-        "use the fewest nodes of the closest domain, or spread over many; for gangs and pods "
-        "without the annotation lockstep.dev/placement",
+        "use the fewest nodes of the closest domain, or spread over many; for gangs and pods without the "
+        "annotation lockstep.dev/placement",
         choices=(PACK, SPREAD),
-        scheduling=True,
     )
     namespaces: tuple[str, ...] = _flag(
         "--namespaces NAME,...",
         (),
         "namespaces in which Jobs, CronJobs, JobFlows and Commands are served; other gangs are scheduled in all",
-        type=argtypes.some_names,
         shown="all",
     )
-    preempt_across: str = _flag(
+    preempt_across: str = _shared(
         "--preempt-across",
-        ACROSS_NAMESPACES,
-        "pods that a higher priority may evict: those of its own namespace and queue (none), of all namespaces in its "
-        "queue, or of all queues down to their guarantees; reclaim by fair shares does not depend on it",
-        choices=ACROSS,
-        scheduling=True,
+        defaults.ACROSS_NAMESPACES,
+        "pods that a higher priority may evict: those of its own namespace and queue (none), of all namespaces in "
+        "its queue, or of all queues down to their guarantees; reclaim by fair shares does not depend on it",
+        choices=defaults.ACROSS,
     )
     names_in_events: str = _flag(
         "--names-in-events",
@@ -223,58 +197,46 @@ class Settings:
         "`lockstep explain` names those that its user may see",
         choices=(OWN, ALL),
     )
-    min_runtime_s: float = _flag(
+    min_runtime_s: float = _shared(
         "--min-runtime S",
         0.0,
         "seconds that a gang runs before it may be evicted, except for members above its minimum; a Queue's "
         "spec.minRuntime takes precedence for its gangs",
-        type=argtypes.seconds,
-        scheduling=True,
     )
-    max_grace_s: float = _flag(
+    max_grace_s: float = _shared(
         "--max-eviction-grace S",
-        MAX_GRACE_S,
+        defaults.MAX_GRACE_S,
         "seconds that a pod may take to end when it is evicted for others, if its own "
         "terminationGracePeriodSeconds is longer",
-        type=argtypes.seconds,
-        scheduling=True,
     )
-    large_claim: int = _flag(
+    large_claim: int = _shared(
         "--large-claim K",
-        LARGE_CLAIM,
+        defaults.LARGE_CLAIM,
         "a gang waits before victims in other queues that hold K times its need are evicted; 0: never",
         type=argtypes.number,
-        scheduling=True,
     )
-    large_claim_wait_s: float = _flag(
-        "--large-claim-wait S",
-        LARGE_CLAIM_WAIT_S,
-        "seconds since its creation",
-        type=argtypes.seconds,
-        scheduling=True,
+    large_claim_wait_s: float = _shared(
+        "--large-claim-wait S", defaults.LARGE_CLAIM_WAIT_S, "seconds since its creation"
     )
-    lost_after_s: float = _flag(
+    lost_after_s: float = _shared(
         "--lost-pod-after S",
-        LOST_AFTER_S,
+        defaults.LOST_AFTER_S,
         "seconds behind its grace period after which a pod that terminates on a node that is not ready counts as "
-        "ended: "
-        "it holds no quota, and claims do not wait for it",
-        type=argtypes.seconds,
-        scheduling=True,
+        "ended: it holds no quota, and claims do not wait for it",
     )
-    mig_fractions: tuple[tuple[str, Fraction], ...] = _flag(
+    mig_fractions: tuple[tuple[str, Fraction], ...] = _shared(
         "--mig-fraction RESOURCE=PART,...",
         (),
         "number of GPUs that one of a resource counts as in queues, such as nvidia.com/mig-1g.20gb=1/4, "
         "deviceclass.resource.kubernetes.io/mig.nvidia.com=1/7",
         type=argtypes.mig_fractions,
         shown="a MIG slice: its compute slices of the GPU's seven, of four on an A30",
-        scheduling=True,
     )
     pod_groups_for_controllers: bool = _flag(
         "--pod-groups-for-controllers",
         False,
-        "write a PodGroup for each gang that a controller's pods form without one, for tools that look for PodGroups",
+        "write a PodGroup for each gang that a controller's pods form without one, for tools that look for "
+        "PodGroups",
     )
     node_labels: bool = _flag(
         "--node-labels",
@@ -285,33 +247,30 @@ class Settings:
     node_condition: tuple[str, str] | None = _flag(
         "--node-condition TYPE[=STATUS]",
         None,
-        "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG slice "
-        "is "
-        "unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs components/node-condition",
+        "keep a condition of this type on nodes with GPUs, with this status (True or False) while a GPU or MIG "
+        "slice is unhealthy, such as GpuUnhealthy or AcceleratedHardwareReady=False; needs "
+        "components/node-condition",
         type=argtypes.node_condition,
         shown="none",
     )
     node_taint: "Taint | None" = _flag(  # noqa: RUF009  # it is a field()
         "--node-taint KEY[=VALUE]:EFFECT",
         None,
-        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule, so that "
-        "their "
-        "healthy GPUs get no further pods either; needs components/node-taint",
+        "taint nodes while a GPU or MIG slice is unhealthy, such as lockstep.dev/gpu-unhealthy:NoSchedule, so "
+        "that their healthy GPUs get no further pods either; needs components/node-taint",
         type=argtypes.node_taint,
         shown="none",
     )
-    workers: int = _flag("--workers N", 32, "concurrent API calls", type=argtypes.whole)
+    workers: int = _flag("--workers N", 32, "concurrent API calls")
     silent_after_s: float = _flag(
         "--silent-after S",
         30.0,
         "seconds without a report or heartbeat after which an agent counts as silent",
-        type=argtypes.seconds,
     )
     agents_wait_s: float = _flag(
         "--agents-wait S",
         5.0,
         "seconds to wait for agents' reports after the initial sync, at most",
-        type=argtypes.seconds,
     )
     beside_volcano: bool = _flag(
         "--beside-volcano",
@@ -322,10 +281,7 @@ class Settings:
         "--journal FILE", None, "record facts and decisions for lockstep replay"
     )
     journal_mib: int = _flag(
-        "--journal-size MIB",
-        256,
-        "size in MiB at which the journal is rotated to FILE.1",
-        type=argtypes.whole,
+        "--journal-size MIB", 256, "size in MiB at which the journal is rotated to FILE.1"
     )
     history: str | None = _flag(
         "--history FILE",
@@ -336,29 +292,24 @@ class Settings:
         "--history-from HOST:PORT",
         "",
         "address from which a standby copies the leader's history",
-        type=argtypes.listen,
         shown="Service lockstep-central in the namespace",
     )
     history_mib: int = _flag(
         "--history-size MIB",
         512,
         "size in MiB that the history keeps below, by deleting its oldest part",
-        type=argtypes.whole,
     )
     metrics_listen: str = _flag(
         "--metrics-listen HOST:PORT",
         "",
-        "address of /metrics, /healthz and /readyz, over plain HTTP; the shipped manifests use "
-        "0.0.0.0:9400",
-        type=argtypes.listen,
+        "address of /metrics, /healthz and /readyz, over plain HTTP; the shipped manifests use 0.0.0.0:9400",
         shown="not served",
     )
     console_listen: str = _flag(
         "--console-listen HOST:PORT",
         "",
-        "address of the web console: on the loopback, for kubectl port-forward, or with --console-url on the network, "
-        "over TLS; the shipped manifests use 127.0.0.1:9480",
-        type=argtypes.listen,
+        "address of the web console: on the loopback, for kubectl port-forward, or with --console-url on the "
+        "network, over TLS; the shipped manifests use 127.0.0.1:9480",
         shown="not served",
     )
     console_url: str = _flag(
@@ -375,26 +326,27 @@ class Settings:
     console_user_prefix: str = _flag(
         "--console-user-prefix PREFIX",
         "oidc:",
-        "stands before the users and groups that the proxy names, as for the API server's --oidc-username-prefix; -: "
-        "nothing",
+        "stands before the users and groups that the proxy names, as for the API server's --oidc-username-prefix; "
+        "-: nothing",
     )
     console_what_if_mib: int = _flag(
         "--console-what-if MIB",
         1024,
-        "memory in MiB of the process that answers a what-if of the console, one at a time; 0: the console offers none",
+        "memory in MiB of the process that answers a what-if of the console, one at a time; 0: the console offers "
+        "none",
         type=argtypes.number,
     )
     metrics_queues: int = _flag(
         "--metrics-queues N",
         100,
-        "queues with the most use or requests that have metrics of their own; the others have the label queue=_other",
-        type=argtypes.whole,
+        "queues with the most use or requests that have metrics of their own; the others have the label "
+        "queue=_other",
     )
     otlp_endpoint: str = _flag(
         "--otlp-endpoint URL",
         "",
-        "send a trace for each gang to this OpenTelemetry collector by OTLP over HTTP, such as http://collector:4318; "
-        "needs the extra otel, which the image has",
+        "send a trace for each gang to this OpenTelemetry collector by OTLP over HTTP, such as "
+        "http://collector:4318; needs the extra otel, which the image has",
         env="OTEL_EXPORTER_OTLP_ENDPOINT",
         type=argtypes.collector,
         shown="no traces",
