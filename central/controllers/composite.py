@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from central.controllers import elastic_objects
 from central.controllers.command import CommandController
@@ -22,17 +23,7 @@ from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
-from central.model.defaults import (
-    ACROSS_NAMESPACES,
-    LARGE_CLAIM,
-    LARGE_CLAIM_WAIT_S,
-    LOST_AFTER_S,
-    MAX_GRACE_S,
-    PATIENCE_S,
-    RESERVE_AFTER_S,
-    RESERVE_IDLE,
-    START_WITHIN_S,
-)
+from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -253,36 +244,18 @@ def new_scheduler(
     placement: str = PACK,
     preempt_across: str = ACROSS_NAMESPACES,
     *,
-    min_runtime_s: float = 0.0,
-    max_grace_s: float = MAX_GRACE_S,
-    large_claim: int = LARGE_CLAIM,
-    large_claim_wait_s: float = LARGE_CLAIM_WAIT_S,
-    lost_after_s: float = LOST_AFTER_S,
-    reserve_after_s: float = RESERVE_AFTER_S,
-    reserve_idle: float = RESERVE_IDLE,
-    names_all: bool = False,
     mig_fractions: Mapping[str, Fraction | str] = MappingProxyType({}),
-    elastic_headroom: float = 0.0,
     share_by_weight: Iterable[str] = (),
-    start_within_s: float = START_WITHIN_S,
+    **more: Any,
 ) -> Scheduler:
-    """A scheduler with all controllers; see Scheduler and Policy for the parameters."""
+    """A scheduler with all controllers; see Scheduler and Policy for the parameters. more: other fields of Policy."""
     policy = Policy(
         patience_s,
         placement,
         preempt_across,
-        min_runtime_s,
-        max_grace_s,
-        large_claim,
-        large_claim_wait_s,
-        lost_after_s,
-        reserve_after_s,
-        reserve_idle,
-        names_all,
-        tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
-        elastic_headroom,
-        frozenset(share_by_weight),
-        start_within_s,
+        mig_fractions=tuple(sorted((name, Fraction(part)) for name, part in mig_fractions.items())),
+        share_by_weight=frozenset(share_by_weight),
+        **more,
     )
     return Scheduler(BatchControllers(), levels, policy, half_life_s)
 

@@ -17,6 +17,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -135,22 +136,11 @@ def _has_entries(path: Path) -> bool:
 
 def settings(scheduler: Scheduler) -> dict[str, Any]:
     """The arguments of new_scheduler()."""
+    policy = scheduler.policy
     return {
         "levels": list(scheduler.state.snapshot.columns.domains.levels),
-        "patience_s": scheduler.policy.patience_s,
         "half_life_s": scheduler.queues.half_life_s,
-        "placement": scheduler.policy.placement,
-        "preempt_across": scheduler.policy.preempt_across,
-        "min_runtime_s": scheduler.policy.min_runtime_s,
-        "max_grace_s": scheduler.policy.max_grace_s,
-        "large_claim": scheduler.policy.large_claim,
-        "large_claim_wait_s": scheduler.policy.large_claim_wait_s,
-        "lost_after_s": scheduler.policy.lost_after_s,
-        "reserve_after_s": scheduler.policy.reserve_after_s,
-        "reserve_idle": scheduler.policy.reserve_idle,
-        "names_all": scheduler.policy.names_all,
-        "elastic_headroom": scheduler.policy.elastic_headroom,
-        "start_within_s": scheduler.policy.start_within_s,
-        "share_by_weight": sorted(scheduler.policy.share_by_weight),
-        "mig_fractions": {name: str(part) for name, part in scheduler.policy.mig_fractions},
+        **{each.name: getattr(policy, each.name) for each in fields(policy)},
+        "share_by_weight": sorted(policy.share_by_weight),
+        "mig_fractions": {name: str(part) for name, part in policy.mig_fractions},
     }

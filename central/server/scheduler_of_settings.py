@@ -5,6 +5,12 @@ import argparse
 from central.controllers.composite import new_scheduler
 from central.scheduler.scheduler import Scheduler
 from central.server.settings import ALL, OWN, Settings
+from protos.common.picked import picked
+
+_POLICY = (
+    "min_runtime_s max_grace_s large_claim large_claim_wait_s lost_after_s reserve_after_s reserve_idle "
+    "elastic_headroom start_within_s"
+)
 
 
 def scheduler_of(given: Settings | argparse.Namespace) -> Scheduler:
@@ -15,16 +21,8 @@ def scheduler_of(given: Settings | argparse.Namespace) -> Scheduler:
         given.half_life_s,
         given.placement,
         given.preempt_across,
-        min_runtime_s=given.min_runtime_s,
-        max_grace_s=given.max_grace_s,
-        large_claim=given.large_claim,
-        large_claim_wait_s=given.large_claim_wait_s,
-        lost_after_s=given.lost_after_s,
-        reserve_after_s=given.reserve_after_s,
-        reserve_idle=given.reserve_idle,
         names_all=getattr(given, "names_in_events", OWN) == ALL,
         mig_fractions=dict(given.mig_fractions),
-        elastic_headroom=given.elastic_headroom,
         share_by_weight=given.share_by_weight,
-        start_within_s=given.start_within_s,
+        **picked(given, _POLICY),
     )
