@@ -11,6 +11,7 @@ from central.cli import terminal_table
 from central.cli.terminal_table import Cell, Column, Row, columns
 from central.model.gpu_count import DIGITS, GpuCount, total
 from protos import matrix, slicing, wire
+from protos.common.picked import picked
 from protos.common.text_fold import fold
 from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
@@ -112,17 +113,13 @@ def _standing(reply: pb.ExplainReply) -> str:
 def explanation_json(reply: pb.ExplainReply) -> Any:
     queue, _, standing = reply.queue.partition(" (")  # no queue's name has a space
     return {
-        "namespace": reply.namespace,
-        "name": reply.name,
-        "phase": reply.phase,
-        "reason": reply.reason,
+        **picked(reply, "namespace name phase reason"),
         "cause": reply.cause or None,
         "wanted_nodes": [{"nodes": of.nodes, "each": {**of.each}} for of in reply.wanted_nodes],
         "min_member": reply.min_member,
         "queue": queue,
         **({"queue_standing": standing.removesuffix(")")} if standing else {}),
-        "closest": reply.closest,
-        "owner": reply.owner,
+        **picked(reply, "closest owner"),
         "place": reply.place or None,
         "pending": reply.pending,
         "start": reply.start or None,
@@ -131,9 +128,7 @@ def explanation_json(reply: pb.ExplainReply) -> Any:
         "cards": _cards_json(reply.cards),
         "pods": [
             {
-                "name": pod.name,
-                "phase": pod.phase,
-                "node": pod.node,
+                **picked(pod, "name phase node"),
                 "gpus": list(pod.gpus),
                 "confirmed": pod.confirmed,
                 **({"share": pod.share} if pod.share else {}),
@@ -262,9 +257,7 @@ def _cards_json(uses: Iterable[pb.RdmaUse]) -> list[dict[str, Any]]:
 
     return [
         {
-            "namespace": use.namespace,
-            "pod": use.pod,
-            "card": use.card,
+            **picked(use, "namespace pod card"),
             "current": counts(use.current, None),
             "limit": counts(use.limit, "max" if use.current.hca_handle >= 0 else None),
             "failures": use.failures if use.failures >= 0 else None,
@@ -284,12 +277,7 @@ def _sliced(node: pb.NodeView) -> str:
 
 def _slices_json(held: Iterable[pb.HeldSlice]) -> Any:
     found = [
-        {
-            "uuid": each.uuid,
-            "profile": each.profile,
-            "gpu": each.gpu,
-            "enforcement": slicing.enforcement(each.profile),
-        }
+        {**picked(each, "uuid profile gpu"), "enforcement": slicing.enforcement(each.profile)}
         for each in held
     ]
     return {"slices": found} if found else {}
@@ -307,9 +295,7 @@ def _node_json(node: pb.NodeView, levels: list[str]) -> Any:
         "gpus_total": node.count.gpus,
         "gpus_used": round(node.count.used, DIGITS),
         "gpus_free": round(node.count.free, DIGITS),
-        "gpus_shared": node.gpus_shared,
-        "shares_used": node.shares_used,
-        "slices_used": node.slices_used,
+        **picked(node, "gpus_shared shares_used slices_used"),
         "holders": [
             {
                 "namespace": holder.namespace,

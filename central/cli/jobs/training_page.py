@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from central.cli.terminal_table import Cell, age, columns
 from central.model.json_types import Json
 from central.model.timestamps import duration, stamp
+from protos.common.picked import picked
 
 if TYPE_CHECKING:
     from protos.stubs import fleet_pb2 as pb
@@ -126,11 +127,7 @@ def _member_json(one: "pb.MemberProgress", place: "pb.MemberPlace | None") -> Js
 
 def _queue_json(one: "pb.QueueProgress") -> Json:
     return {
-        "name": one.name,
-        "epoch": one.epoch,
-        "done": one.done,
-        "leased": one.leased,
-        "todo": one.todo,
+        **picked(one, "name epoch done leased todo"),
         "setAside": one.set_aside,
         "tasksPerSecond": one.tasks_per_s or None,
         "recordsPerSecond": one.records_per_s or None,
@@ -143,11 +140,7 @@ def _change_json(one: "pb.SizeChange") -> Json:
     names = ("toldSeconds", "acknowledgedSeconds", "firstStepSeconds", "lostSeconds")
     found: Json = {
         "at": datetime.fromtimestamp(one.at, UTC).isoformat(timespec="seconds"),
-        "before": one.before,
-        "after": one.after,
-        "cause": one.cause,
-        "reason": one.reason,
-        "superseded": one.superseded,
+        **picked(one, "before after cause reason superseded"),
     }
     for field, name in zip(known, names, strict=True):
         found[name] = round(getattr(one, field), 3) if one.HasField(field) else None  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from central.server.grpc.visibility import Access, Viewer
 from central.server.version import version
 from protos import wire
 from protos.common.http_server import RequestRefused
+from protos.common.picked import picked
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import NodeTopology, RdmaUse
 
@@ -256,24 +257,17 @@ class QueryService:
             return pb.ExplainReply(found=False, namespace=namespace, name=request.name)
         return pb.ExplainReply(
             found=True,
-            namespace=found.namespace,
-            name=found.name,
-            phase=found.phase,
             reason=viewer.redacted(found.reason, found.namespaces),
-            pods=found.pods,
-            min_member=found.min_member,
-            queue=found.queue,
             closest=viewer.redacted(found.closest, found.namespaces),
             cards=wire.to_rdma_use(found.cards),
-            owner=found.owner,
-            place=found.place,
-            pending=found.pending,
             start=found.start if found.start < inf else 0.0,
-            priority=found.priority,
             size=viewer.redacted(found.size, found.namespaces),
             training=self._training(found, viewer),
-            cause=found.cause,
             wanted_nodes=[pb.WantedNodes(nodes=n, each=each) for n, each in found.wanted_nodes],
+            **picked(
+                found,
+                "namespace name phase pods min_member queue owner place pending priority cause",
+            ),
         )
 
     def _training(self, found: Explanation, viewer: Viewer) -> pb.TrainingView | None:
@@ -333,26 +327,18 @@ def _too_many() -> CallRefused:
 def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
     holders = [holder for holder in view.holders if viewer.sees(holder.namespace)]
     message = pb.NodeView(
-        name=view.name,
-        domains=view.domains,
         holders=holders,
         hidden_holders=len(view.holders) - len(holders),
-        gpus_allocatable=view.gpus_allocatable,
-        count=_count(view.count),
-        trouble=view.trouble,
-        gpus_shared=view.gpus_shared,
-        shares_used=view.shares_used,
-        slices_used=view.slices_used,
+        count=pb.GpuCount(**picked(view.count, "gpus used free")),
         cards=wire.to_rdma_use([use for use in view.cards if viewer.sees(use.namespace)]),
-        agent_version=view.agent_version,
+        **picked(
+            view,
+            "name domains gpus_allocatable trouble gpus_shared shares_used slices_used agent_version",
+        ),
     )
     if view.topology is not None:
         message.topology.CopyFrom(wire.to_topology(view.topology))
     return message
-
-
-def _count(count: GpuCount) -> pb.GpuCount:
-    return pb.GpuCount(gpus=count.gpus, used=count.used, free=count.free)
 
 
 def _tenants(found: QueueTenants, viewer: Viewer) -> pb.QueueReply:

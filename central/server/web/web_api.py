@@ -15,7 +15,6 @@ from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.node_rows import HeldGpus, SurveyedNode
 from central.server.stats.pending_rows import PendingRow
-from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
@@ -23,12 +22,19 @@ from central.server.web.job_lists import with_places
 from central.server.web.record_api import RecordApi
 from central.server.web.web_request import ROWS_MOST, Request, page_of
 from protos.common.http_server import RequestRefused
+from protos.common.picked import picked
 from protos.topology import indices_of
 
 NODES_MOST = 1000
 AGE_S = 2.0  # of a survey that is young enough
 MAY_ASK = "/api/may-ask"  # refused to whom what-if is
 HIDDEN = "-"  # the owner of what the viewer may not see
+# Fields of the rows that are shown as they are.
+_QUEUE = (
+    "name parent weight priority error closed state leaf used deserved guarantee capability "
+    "fair_share requested gangs"
+)
+_PENDING = "name queue cause pods gpus minimum placed created priority within reserved"
 
 
 class WebApi:
@@ -108,8 +114,7 @@ class WebApi:
             found["reservations"] = [
                 {
                     "gang": _owner(viewer, row.namespace, row.name),
-                    "queue": row.queue,
-                    "place": row.place,
+                    **picked(row, "queue place"),
                     # For readers of its own namespace, which it does not name.
                     "text": redacted(row.text) if viewer.sees(row.namespace) else "reserved",
                     "start": _known(row.start),
@@ -149,7 +154,7 @@ class WebApi:
         if not viewer.sees_queues():
             raise RequestRefused(403, "you may not get queues")
         survey = self._survey(request)
-        return page_of(request, survey.queues, _queue)
+        return page_of(request, survey.queues, lambda row: picked(row, _QUEUE))
 
     def pending(self, request: Request, viewer: Viewer) -> Json:
         """The pending gangs by queue, in their order, with their places in it, and those that run while more of their
@@ -186,16 +191,10 @@ class WebApi:
         if found is None:
             raise RequestRefused(404, f"no gang or pod named {namespace}/{name}")
         return {
-            "namespace": found.namespace,
-            "name": found.name,
+            **picked(found, "namespace name phase cause priority place pending"),
             "owner": found.owner or found.name,
-            "phase": found.phase,
             "reason": viewer.redacted(found.reason, found.namespaces),
-            "cause": found.cause,
             "queue": viewer.redacted(found.queue, found.namespaces),
-            "priority": found.priority,
-            "place": found.place,
-            "pending": found.pending,
             "start": _known(found.start),
             "sized": viewer.redacted(found.size, found.namespaces),
             "minimum": found.min_member,
@@ -203,11 +202,8 @@ class WebApi:
             "size": len(found.pods),
             "pods": [  # in rank order
                 {
-                    "name": pod.name,
+                    **picked(pod, "name phase confirmed share"),
                     "gpus": [*pod.gpus],
-                    "phase": pod.phase,
-                    "confirmed": pod.confirmed,
-                    "share": pod.share,
                     **_where(survey, pod.node),
                 }
                 for pod in found.pods[:ROWS_MOST]
@@ -278,7 +274,7 @@ def _totals(survey: Survey) -> Json:
 
 
 def _count(count: GpuCount) -> Json:
-    return {"gpus": count.gpus, "used": count.used, "free": count.free}
+    return picked(count, "gpus used free")
 
 
 def _owner(viewer: Viewer, namespace: str, name: str) -> str:
@@ -315,44 +311,14 @@ def _holders(
         yield {**each, "i": [*indices_of(masks[key])]}
 
 
-def _queue(row: QueueRow) -> Json:
-    return {
-        "name": row.name,
-        "parent": row.parent,
-        "weight": row.weight,
-        "priority": row.priority,
-        "error": row.error,
-        "closed": row.closed,
-        "state": row.state,
-        "leaf": row.leaf,
-        "used": row.used,
-        "deserved": row.deserved,
-        "guarantee": row.guarantee,
-        "capability": row.capability,
-        "fair_share": row.fair_share,
-        "requested": row.requested,
-        "gangs": row.gangs,
-    }
-
-
 def _pending(place: int | None, row: PendingRow, redacted: Callable[[str], str]) -> Json:
     return {
         "namespace": row.key[0],
         "gang": row.key[1],
-        "name": row.name,
-        "queue": row.queue,
         "place": place,
-        "cause": row.cause,
         "reason": redacted(row.reason),
-        "pods": row.pods,
-        "gpus": row.gpus,
-        "minimum": row.minimum,
-        "placed": row.placed,
-        "created": row.created,
-        "priority": row.priority,
-        "within": row.within,
-        "reserved": row.reserved,
         "start": _known(row.start),
+        **picked(row, _PENDING),
     }
 
 
@@ -374,26 +340,14 @@ def _hardware(view: NodeView, viewer: Viewer) -> Json:
         "islands": topology.islands if topology is not None else (),
         "gpus": [
             {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "model": gpu.model,
+                **picked(gpu, "index uuid model numa healthy why mig"),
                 "memory": gpu.memory_bytes,
-                "numa": gpu.numa,
-                "healthy": gpu.healthy,
-                "why": gpu.why,
-                "mig": gpu.mig,
                 "owners": owners.get(gpu.index, []),
             }
             for gpu in (topology.gpus if topology is not None else ())
         ],
         "nics": [
-            {
-                "name": nic.name,
-                "numa": nic.numa,
-                "link": nic.link_layer,
-                "gbps": nic.rate_gbps,
-                "why": nic.why,
-            }
+            {**picked(nic, "name numa why"), "link": nic.link_layer, "gbps": nic.rate_gbps}
             for nic in (topology.hcas if topology is not None else ())
         ],
     }
