@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
 from agent.machine.survey import survey
-from agent.metrics import share_families
+from agent.metrics import families, share_families
 from agent.node_state import NodeState
 from agent.sharing.enforcement import Capabilities, with_sharing
 from agent.sharing.responses import ShareSettings
@@ -32,7 +32,7 @@ def test_each_grant_says_how_its_cap_holds() -> None:
 
     class Shown(Collector):
         def collect(self):  # type: ignore[no-untyped-def]  # the base class says it
-            return share_families(state, {IDS: ShareSettings("mps", 2**30)}, {IDS: 77})
+            return families(share_families(state, {IDS: ShareSettings("mps", 2**30)}, {IDS: 77}))
 
     registry = CollectorRegistry()
     registry.register(Shown())
