@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from central.model.facts import Taint
-from central.server import argtypes
+from central.server import argtypes, settings
 from central.server.argtypes import RULES_BYTES, add_flag
 
 READ: list[tuple[Callable[[str], Any], str, Any]] = [
@@ -139,3 +139,13 @@ def test_a_flag_and_its_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("X", "7")
     assert made("--a N", env="X", default="3") == ("7", "about (env X; default 7)")
     assert made("--a N", env="X", default="3", shown="nine") == ("7", "about (env X; default 7)")
+
+
+def test_the_scheduler_reads_each_flag_by_its_own_type() -> None:
+    parser = argparse.ArgumentParser()
+    settings.add_flags(parser)
+    types = {action.metavar: action.type for action in parser._actions if action.metavar}
+    assert types["S"] is argtypes.seconds
+    assert types["SHARE"] is argtypes.share
+    assert types["HOST:PORT"] is argtypes.listen
+    assert types["RESOURCE,..."] is types["NAME,..."] is argtypes.some_names

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import typing
+from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import EVICTION_CAUSES, Decision
 from central.model.facts import Fact, PodGone
 from central.scheduler import cycle
-from central.server import codec, replay
+from central.scheduler.scheduler import Policy
+from central.server import codec, journal, replay
 from central.server.journal import Journal
 from central.server.version import version
 from protos.common import own_program
@@ -49,6 +52,24 @@ def test_a_field_that_a_record_lacks_gets_its_default() -> None:
     assert found.why == ""
     with pytest.raises(codec.UnreadableRecord, match="Nonsense"):
         codec.untagged([["Nonsense", {}]])
+
+
+def test_every_setting_of_a_run_comes_back() -> None:
+    values: dict[str, Any] = {each.name: 3 for each in fields(Policy)} | {
+        "placement": "spread",
+        "preempt_across": "all",
+        "mig_fractions": {"nvidia.com/mig-1g.5gb": "1/7"},
+        "share_by_weight": ["b", "a"],
+    }
+    written = journal.settings(new_scheduler(("rack",), half_life_s=2.0, **values))
+    assert written == values | {
+        "levels": ["rack"],
+        "half_life_s": 2.0,
+        "share_by_weight": ["a", "b"],
+    }
+    again = new_scheduler(**json.loads(json.dumps(written)))
+    assert journal.settings(again) == written
+    assert again.policy.mig_fractions == (("nvidia.com/mig-1g.5gb", Fraction(1, 7)),)
 
 
 def busy() -> list[manifests.Json]:

@@ -98,6 +98,8 @@ def test_an_admin_sees_the_cluster() -> None:
         }
         node = data(server, "/api/node?name=node-0001")
         assert [gpu["healthy"] for gpu in node["gpus"]] == [True] * 3 + [False] + [True] * 4
+        shown = {"index", "uuid", "model", "numa", "healthy", "why", "mig", "memory", "owners"}
+        assert set(node["gpus"][0]) == shown
         runs = next(each for each in owners if each.startswith("ns/train-")).removeprefix("ns/")
         gang = data(server, f"/api/gang?namespace=ns&name={runs}")
         assert [pod["name"] for pod in gang["pods"]] == [f"{runs}-0", f"{runs}-1"]
