@@ -14,10 +14,13 @@ ClaimKey = tuple[str, str]  # namespace and name
 Places = tuple[NodeTerms, ...]  # a node must meet all of them; empty: every node
 
 
+VALUE_KINDS = ("string", "int", "bool", "version")
+
+
 class DeviceAttribute(NamedTuple):
     name: str  # with its domain: gpu.example.com/model
-    kind: str  # int bool string version
-    value: str | int | bool
+    kind: str  # of VALUE_KINDS; with an s: a list of them
+    value: str | int | bool | tuple[str | int | bool, ...]
 
 
 class DeviceTaint(NamedTuple):

@@ -24,6 +24,7 @@ from central.kube.decode.quantities import InvalidQuantity, parse_exact
 from central.model import limits
 from central.model.device_claims import (
     EXTENDED,
+    VALUE_KINDS,
     Device,
     DeviceAttribute,
     DeviceClaimSeen,
@@ -43,7 +44,7 @@ from central.model.pod_rules import Requirement
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXACT, ALL = "ExactCount", "All"
-_TYPES: dict[str, type] = {"string": str, "int": int, "bool": bool, "version": str}
+_TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
 _UNSUPPORTED_IN_DEVICE = (
     "consumesCounters",
     "allowMultipleAllocations",
@@ -112,12 +113,18 @@ def qualified(name: str, driver: str) -> str:
 
 
 def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
-    """An attribute of another kind, such as a list, has the kind's name and no value."""
+    """An attribute of an unknown kind has the kind's name and no value."""
     value = map_field(attributes, name, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES)
-    kind = next((key for key in value if key in _TYPES), "")
+    kind = next((key for key in value if key.removesuffix("s") in _TYPES), "")
     found: Any = value.get(kind, "") if kind else ""
-    right = type(found) is _TYPES.get(kind, str)
-    if not right or (kind != "int" and len(str(found)) > limits.NAME) or len(name) > limits.NAME:
+    is_list = kind.endswith("s")
+    if is_list:
+        found = tuple(list_field(value, kind, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES))
+    right = _TYPES.get(kind.removesuffix("s"), str)
+    if len(name) > limits.NAME or any(
+        type(each) is not right or (right is not int and len(str(each)) > limits.NAME)
+        for each in (found if is_list else (found,))
+    ):
         raise FieldError(f"spec.devices.attributes.{name:.80}: not the value of an attribute")
     if len(_attributes) >= _KEPT:
         _attributes.clear()

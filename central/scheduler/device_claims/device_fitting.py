@@ -15,7 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from central.model.device_claims import (
+    VALUE_KINDS,
     AllocatedDevice,
+    DeviceAttribute,
     DeviceClaimSpec,
     DeviceConstraint,
     DeviceId,
@@ -25,7 +27,7 @@ from central.model.device_claims import (
 from central.model.facts import DeviceClassSeen
 from central.model.limits import CLAIM_DEVICES
 from central.scheduler.device_claims.device_pools import PooledDevice
-from central.scheduler.device_claims.device_selectors import DeviceSelectors
+from central.scheduler.device_claims.device_selectors import DeviceSelectors, plain
 
 STEPS_MOST = 20_000  # of one search
 PATTERNS_MOST = 1_000  # of one claim
@@ -37,7 +39,19 @@ class Signature(NamedTuple):
 
     usable: int  # bit i: alternative i selects it
     tainted: int  # bit i: alternative i would select it, and does not tolerate a taint
-    values: tuple[object, ...]  # of the attributes in constraints; None: it lacks the attribute
+    # Of the attributes in constraints, the values with their kinds: one, or those of a list; empty: it has none.
+    values: tuple[frozenset[object], ...]
+
+
+NO_VALUES: frozenset[object] = frozenset()
+
+
+def values_of(attribute: DeviceAttribute) -> frozenset[object]:
+    """The values of an attribute with their kind. One value and a list with it are equal."""
+    kind = attribute.kind.removesuffix("s")
+    if kind not in VALUE_KINDS:
+        return NO_VALUES
+    return frozenset((kind, each) for each in plain(attribute.value))
 
 
 class SearchLimit(Exception):
@@ -82,8 +96,8 @@ class Demand:
                     tainted |= 1 << index
                 else:
                     usable |= 1 << index
-        known = {each.name: (each.kind, each.value) for each in device.content.attributes}
-        return Signature(usable, tainted, tuple(map(known.get, self.attributes)))
+        known = {each.name: values_of(each) for each in device.content.attributes}
+        return Signature(usable, tainted, tuple(known.get(a, NO_VALUES) for a in self.attributes))
 
     def failed_selector(self, device: PooledDevice) -> str:
         """Returns why one of its expressions cannot be evaluated on the device; empty: all can."""
@@ -306,37 +320,40 @@ class _Ways:
         return self._chosen.add(name, self._kinds[kind].values, number)
 
 
-_Mark = list[tuple[int, object]]
+_Mark = list[int]
 
 
 class _ChosenValues:
-    """The values of constrained attributes that the devices of one claim have so far."""
+    """The values of constrained attributes that the devices of one claim have so far, as in Kubernetes: all devices
+    have a value in common, or no two of them do."""
 
     def __init__(self, demand: Demand) -> None:
         self._constraints: Sequence[DeviceConstraint] = demand.spec.constraints
         self._places = [demand.attributes.index(each.attribute) for each in self._constraints]
-        self._values: list[Counter[object]] = [Counter() for _ in self._constraints]
+        # By constraint, after each addition: the common values, or those in use.
+        self._values: list[list[frozenset[object]]] = [[] for _ in self._constraints]
 
-    def add(self, request: str, values: Sequence[object], number: int) -> _Mark | None:
+    def add(self, request: str, values: Sequence[frozenset[object]], number: int) -> _Mark | None:
         """Adds devices with these values; None if a constraint forbids it."""
         added: _Mark = []
         for index, constraint in enumerate(self._constraints):
             if not constraint.covers(request):
                 continue
-            value, known = values[self._places[index]], self._values[index]
+            own, steps = values[self._places[index]], self._values[index]
+            known = steps[-1] if steps else None
             if constraint.distinct:
-                allowed = value is not None and number == 1 and value not in known
+                allowed = bool(own) and number == 1 and (known is None or own.isdisjoint(known))
+                now = own if known is None else own | known
             else:
-                allowed = value is not None and (not known or value in known)
+                now = own if known is None else own & known
+                allowed = bool(now)
             if not allowed:
                 self.undo(added)
                 return None
-            known[value] += number
-            added += [(index, value)] * number
+            steps.append(now)
+            added.append(index)
         return added
 
     def undo(self, mark: _Mark | None) -> None:
-        for index, value in mark or ():
-            self._values[index][value] -= 1
-            if not self._values[index][value]:
-                del self._values[index][value]
+        for index in mark or ():
+            self._values[index].pop()

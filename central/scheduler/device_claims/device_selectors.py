@@ -56,8 +56,8 @@ class DeviceContent:
         attributes: dict[str, dict[str, Any]] = {}
         for name, kind, value in self.attributes:
             domain, _, key = name.partition("/")
-            found = _semver(str(value)) if kind == "version" else value
-            attributes.setdefault(domain, {})[key] = found
+            some = [_semver(str(each)) if "version" in kind else each for each in plain(value)]
+            attributes.setdefault(domain, {})[key] = some if isinstance(value, tuple) else some[0]
         capacity: dict[str, dict[str, Any]] = {}
         for name, amount in self.capacity:
             domain, _, key = name.partition("/")
@@ -70,6 +70,11 @@ class DeviceContent:
                 "capacity": capacity,
             }
         }
+
+
+def plain(value: object) -> tuple[object, ...]:
+    """The values of an attribute, which may be a list."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 class DeviceSelectors:
@@ -265,6 +270,12 @@ def _plain(values: Any) -> list[Any]:
     return [each.plain_value() if hasattr(each, "plain_value") else each for each in values]
 
 
+def _includes(values: Any, value: Any) -> bool:
+    """Returns whether an attribute has the value, or its list does."""
+    known, wanted = _plain([values, value])
+    return wanted in _plain(known) if isinstance(known, list) else bool(known == wanted)
+
+
 def _find(text: str, pattern: str) -> str:
     match = re2.search(pattern, text)
     return str(match[0]) if match is not None else ""
@@ -301,6 +312,11 @@ def _functions() -> dict[str, tuple[_Overload, ...]]:
         "patch": (_Overload("INT", "MAP", lambda value: _part(value, 2)),),
         "find": (_Overload("STRING", "STRING STRING", _find),),
         "sum": (_Overload(number, "LIST", lambda values: sum(_plain(values))),),
+        "includes": tuple(
+            _Overload("BOOL", f"{values} {kind}", _includes)
+            for kind in ("INT", "STRING", "BOOL", "MAP")
+            for values in ("LIST", kind)
+        ),
         "min": (_Overload(number, "LIST", lambda values: min(_plain(values))),),
         "max": (_Overload(number, "LIST", lambda values: max(_plain(values))),),
         "sets.contains": (

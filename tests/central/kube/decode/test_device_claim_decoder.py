@@ -145,9 +145,14 @@ def test_a_device_with_an_unsupported_field_says_so(field: str) -> None:
     assert found.devices[0].unsupported == f"spec.devices.{field}"
 
 
-def test_a_list_attribute_has_no_value() -> None:
-    found = decode_slice(changed(SLICE, "spec/devices/0/attributes", {"m": {"strings": ["a"]}}))
-    assert found.devices[0].attributes == (DeviceAttribute("d.example/m", "strings", ""),)
+def test_an_attribute_may_be_a_list() -> None:
+    lists = {"m": {"strings": ["a", "b"]}, "n": {"ints": [1]}, "o": {"floats": [1.5]}}
+    found = decode_slice(changed(SLICE, "spec/devices/0/attributes", lists))
+    assert found.devices[0].attributes == (
+        DeviceAttribute("d.example/m", "strings", ("a", "b")),
+        DeviceAttribute("d.example/n", "ints", (1,)),
+        DeviceAttribute("d.example/o", "floats", ""),
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,6 +162,12 @@ def test_a_list_attribute_has_no_value() -> None:
         ("spec/devices", [{}] * 129, "spec.devices: 129 entries; at most 128 are accepted"),
         ("spec/devices/0/attributes/model", {"string": 3}, "model: not the value of an attribute"),
         ("spec/devices/0/attributes/model", {"int": True}, "model: not the value of an attribute"),
+        (
+            "spec/devices/0/attributes/model",
+            {"ints": ["1"]},
+            "model: not the value of an attribute",
+        ),
+        ("spec/devices/0/attributes/model", {"bools": "yes"}, "bools: 'yes' is not a list"),
         (
             "spec/devices/0/attributes/model",
             {"string": "x" * 254},

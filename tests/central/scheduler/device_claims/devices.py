@@ -18,8 +18,11 @@ DRIVER = "gpu.example"
 GPUS = DeviceClassSeen(DRIVER, "", (f'device.driver == "{DRIVER}"',))
 
 
-def device(name: str, *taints: str, **attributes: str | int | bool) -> Device:
-    kinds = {str: "string", int: "int", bool: "bool"}
+def device(
+    name: str, *taints: str, **attributes: str | int | bool | tuple[str | int | bool, ...]
+) -> Device:
+    """A tuple is a list of numbers."""
+    kinds = {str: "string", int: "int", bool: "bool", tuple: "ints"}
     found = (DeviceAttribute(f"{DRIVER}/{k}", kinds[type(v)], v) for k, v in attributes.items())
     return Device(
         name, tuple(found), taints=tuple(DeviceTaint(each, "", "NoSchedule") for each in taints)

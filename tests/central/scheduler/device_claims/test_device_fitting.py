@@ -98,15 +98,17 @@ def ways(
 
 def agrees(claim: DeviceClaimSpec, taken: Sequence[tuple[str, PooledDevice]]) -> bool:
     for constraint in claim.constraints:
-        values = [
+        found = [
             {each.name: each.value for each in one.device.attributes}.get(constraint.attribute)
             for name, one in taken
             if constraint.covers(name)
         ]
-        if None in values:
+        if None in found:
             return False
-        wrong = len(set(values)) < len(values) if constraint.distinct else len(set(values)) > 1
-        if wrong:
+        values = [set(each if isinstance(each, tuple) else (each,)) for each in found]
+        if constraint.distinct and any(one & other for one, other in combinations(values, 2)):
+            return False
+        if values and not constraint.distinct and not set.intersection(*values):
             return False
     return True
 
@@ -126,9 +128,11 @@ def random_node(random: Random) -> tuple[DeviceAllocation, list[PooledDevice], f
     allocation.set_class(DRIVER, GPUS)
     made = []
     for index in range(random.randint(1, 6)):
-        attributes = {"model": random.choice(MODELS)}
-        if random.random() < 0.9:
-            attributes["rail"] = random.choice(RAILS)  # type: ignore[assignment]
+        attributes: dict[str, str | int | tuple[int, ...]] = {"model": random.choice(MODELS)}
+        if random.random() < 0.6:
+            attributes["rail"] = random.choice(RAILS)
+        elif random.random() < 0.8:
+            attributes["rail"] = tuple(random.choices(RAILS, k=random.randint(1, 2)))
         made.append(device(f"d{index}", *("hot",) * (random.random() < 0.2), **attributes))
     allocation.apply(slice_of("n", *made))
     there = allocation.pools.by_node["n"]
@@ -227,3 +231,18 @@ def test_a_taint_is_tolerated_by_key_value_and_effect() -> None:
         DeviceToleration("", "Equal", "79", ""): False,
     }
     assert {each: each.tolerates(taint) for each in tolerations} == tolerations
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [("rails.includes(1)", ["a", "b"]), ("rails.includes(2)", ["b"]), ("rails.includes(3)", [])],
+)
+def test_a_selector_asks_whether_a_value_or_list_includes_one(
+    expression: str, chosen: list[str]
+) -> None:
+    allocation = DeviceAllocation([])
+    allocation.set_class(DRIVER, GPUS)
+    allocation.apply(slice_of("n", device("a", rails=1), device("b", rails=(1, 2))))
+    asked = allocation.demand(spec(request("r", 1, f'device.attributes["{DRIVER}"].{expression}')))
+    there = allocation.pools.by_node["n"]
+    assert [one.id.device for one in there if asked.signature(one).usable] == chosen
