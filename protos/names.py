@@ -67,6 +67,8 @@ MOVABLE = f"{DOMAIN}/movable"  # "true": defragmentation may move the pod
 START_WITHIN = (
     f"{DOMAIN}/start-within"  # of a pod or PodGroup: until it runs and is ready: 15m; 0: no limit
 )
+# Of the pods of a gang: their device claims get devices with the same values of this attribute.
+SAME_ATTRIBUTE = f"{DOMAIN}/same-device-attribute"
 TIME_LIMIT = f"{DOMAIN}/time-limit"  # of a PodGroup or a Job: how long each run may last: 2h
 MOVE_AFTER = f"{DOMAIN}/move-after"  # of a PodGroup: how long it may run below its minimum: 5m
 SUSPENDABLE = f"{DOMAIN}/suspendable"  # what a suspension costs the pod: 30s; "true": 30 s

@@ -15,12 +15,14 @@ Places = tuple[NodeTerms, ...]  # a node must meet all of them; empty: every nod
 
 
 VALUE_KINDS = ("string", "int", "bool", "version")
+Scalar = str | int | bool
+Values = frozenset[tuple[str, Scalar]]  # of an attribute, with their kinds
 
 
 class DeviceAttribute(NamedTuple):
     name: str  # with its domain: gpu.example.com/model
     kind: str  # of VALUE_KINDS; with an s: a list of them
-    value: str | int | bool | tuple[str | int | bool, ...]
+    value: Scalar | tuple[Scalar, ...]
 
 
 class DeviceTaint(NamedTuple):
@@ -171,6 +173,13 @@ class PodDeviceClaim(NamedTuple):
     template: str = ""  # from which it is made; empty: the pod names the claim
 
 
+class SameValues(NamedTuple):
+    """An attribute of which all pods of a gang get devices with the same values."""
+
+    gang: str  # NAMESPACE/NAME
+    attribute: str
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceNeeds:
     """Requirements of a pod's claims on its node. They name no claim unless pods share it, so that pods whose claims
@@ -185,6 +194,7 @@ class DeviceNeeds:
         str, ...
     ] = ()  # allocated claims of a pod with a node; its last user frees their devices
     why: str = ""  # why the pod can use no node
+    same: SameValues | None = None  # of devices of own
 
     @property
     def asks(self) -> bool:

@@ -14,6 +14,7 @@ from central.kube.decode.topology_constraints import (
     highest_tier,
     placement_policy,
 )
+from central.model import limits
 from central.model.defaults import SUSPENSION_S
 from central.model.facts import PodSpec
 from central.model.gpu_models import folded_model
@@ -217,6 +218,15 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     return replace(spec, gpu_models=patterns, gpu_memory=size)
 
 
+def _same_attribute(annotations: Json, spec: PodSpec) -> PodSpec:
+    key = names.SAME_ATTRIBUTE
+    text = text_field(annotations, key, limits.NAME)
+    domain, _, name = text.partition("/")
+    if not domain or not name:
+        raise FieldError(f'annotation {key}: "{text:.80}" is not like gpu.nvidia.com/rail')
+    return replace(spec, same_attribute=text)
+
+
 def _bytes(annotation: str, quantity: object) -> int:
     try:
         size = parse_quantity("memory", quantity)
@@ -231,6 +241,7 @@ def _bytes(annotation: str, quantity: object) -> int:
 _SPEC_ROWS = (
     (frozenset((names.RDMA_HANDLES, names.RDMA_OBJECTS)), _rdma_limits),
     (frozenset((GPU_MEMORY, GPU_MEMORY_LEVEL)), _gpu_memory),
+    (frozenset((names.SAME_ATTRIBUTE,)), _same_attribute),
     (frozenset((names.GPU_FULL_SPEED,)), _full_speed),
     (frozenset((GPU_MODEL, GPU_LEAST)), _gpu_model),
 )

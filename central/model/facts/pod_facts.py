@@ -51,6 +51,7 @@ class PodSpec:
     rules: Rules | None = None  # rules about other pods
     volumes: Volumes | None = None  # set by PodClasses from the claims
     devices: DeviceNeeds | None = None  # set by PodClasses from the device claims
+    same_attribute: str = ""  # of devices: the pods of the gang get equal values of it
     charges: Amounts = ()  # what queues count beyond the requests; set by PodClasses from the device claims
     matched: tuple[int, ...] = ()  # numbers of the rules that match it: set by PodClasses
     _hash: int = field(default=0, init=False, repr=False, compare=False)

@@ -10,6 +10,7 @@ Design: docs/design/device-claims.md
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,14 +22,22 @@ from central.model.device_claims import (
     DeviceId,
     DeviceNeeds,
     Places,
+    SameValues,
     SliceGone,
     SliceSeen,
     TaintRuleGone,
     TaintRuleSeen,
+    Values,
 )
 from central.model.facts import DeviceClassSeen, NodeSeen
 from central.model.pod_rules import Requirement
-from central.scheduler.device_claims.device_fitting import Demand, NodeDevices, SearchLimit
+from central.scheduler.device_claims.device_fitting import (
+    NO_VALUES,
+    Demand,
+    NodeDevices,
+    SearchLimit,
+    values_of,
+)
 from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
 from central.scheduler.device_claims.device_worth import DeviceWorth
@@ -36,6 +45,7 @@ from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.inventory.dirty_rows import DirtyRows
 
 MANY = np.int64(2**40)
+SETS_TRIED = 64  # sets of values of an attribute, for one gang
 COUNTS_KEPT = 50_000
 VIEWS_KEPT = 1_000
 # The devices of each of a pod's own claims, in the order of DeviceNeeds.own; None: they could not be fitted.
@@ -61,11 +71,60 @@ class _OnRow:
     taken: set[DeviceId] = field(default_factory=set)
 
 
+class _Unit(NamedTuple):
+    """A claim, with the attribute of which its devices must have some values."""
+
+    spec: DeviceClaimSpec
+    same: str = ""
+    values: Values | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _RowState:
+    """What nodes have for pods with equal values of an attribute. One object for all nodes on which the same fits.
+
+    fixed, own: claims on the row and of a pod, as units of `devices`"""
+
+    devices: NodeDevices
+    fixed: list[int]
+    own: list[int]
+    counts: dict[Values | None, int] = field(default_factory=dict)
+    sets: frozenset[Values] | None = None
+
+    def count(self, values: Values | None) -> int:
+        """Returns how many more pods fit whose devices have these values; None: any, also unlike ones."""
+        found = self.counts.get(values)
+        if found is None:
+            there = self.devices
+            if values is not None:
+                there = there.with_values(self.own, values)
+            aligned = any(map(there.has_values, self.own))
+            found = _most_pods(there, self.fixed, self.own) if aligned else 0
+            self.counts[values] = found
+        return found
+
+    def value_sets(self) -> frozenset[Values]:
+        """Returns the sets of values that the devices of one pod may have."""
+        if self.sets is None:
+            there = self.devices
+            found = [there.value_sets(unit) for unit in {*self.own} if there.has_values(unit)]
+            self.sets = frozenset(set.intersection(*found) if found else ())
+        return self.sets
+
+
+@dataclass(slots=True)
+class _ChosenSet:
+    """The values for a gang's devices. users: drafts' pods, and one while it is placed"""
+
+    values: Values
+    users: int = 1
+
+
 @dataclass(slots=True)
 class _PodsByRow:
-    """Pods by row, as counted last."""
+    """Pods by row, as counted last. For pods with equal values of an attribute, states."""
 
-    by_row: Ints
+    by_row: Any
     mark: int = -1
     resets: int = -1
 
@@ -80,7 +139,10 @@ class DeviceAllocation:
         self.version = 0  # changes whenever capacity() may have changed
         self._nodes = nodes
         self._row: dict[str, int] = {}
-        self._demands: dict[DeviceClaimSpec, Demand] = {}
+        self._demands: dict[tuple[DeviceClaimSpec, str], Demand] = {}
+        self._chosen: dict[SameValues, _ChosenSet] = {}
+        self._members: dict[SameValues, dict[str, tuple[DeviceId, ...]]] = {}
+        self._states: dict[object, _RowState] = {}
         self._held: Counter[DeviceId] = Counter()
         self._on_row: dict[int, _OnRow] = {}
         self._shared: dict[str, SharedDevices] = {}
@@ -121,6 +183,7 @@ class DeviceAllocation:
         for device in self.pools.devices.values():
             device.signatures.clear()
         self._known_counts.clear()
+        self._states.clear()
         self._worth = DeviceWorth(self.pools, self.demand, self._held)
         self._reset()
 
@@ -174,6 +237,83 @@ class DeviceAllocation:
         pooled = self.pools.devices.get(device)
         self._touch(pooled.node if pooled is not None else EVERYWHERE)
 
+    # --- equal values of an attribute in a gang ---------------------------------------
+
+    def set_member(self, same: SameValues, pod: str, claims: Iterable[str]) -> None:
+        """Sets the allocated claims of a pod that has a node; none: it has no more. pod: its uid"""
+        members = self._members.setdefault(same, {})
+        members.pop(pod, None)
+        if devices := tuple(one for claim in claims for one in self._allocated.get(claim, ())):
+            members[pod] = devices
+        if not members:
+            del self._members[same]
+        self.version += 1
+
+    def values(self, same: SameValues) -> Values | None:
+        """Returns the values that devices of the gang's further pods must have: those that members have, or that are
+        chosen; None: any."""
+        if (chosen := self._chosen.get(same)) is not None:
+            return chosen.values
+        members = self._members.get(same)
+        if members is None:
+            return None
+        pools = self.pools.devices
+        for devices in members.values():
+            there = [pools[each].content.attributes for each in devices if each in pools]
+            used = [
+                values_of(each) for some in there for each in some if each.name == same.attribute
+            ]
+            if any(used):
+                return NO_VALUES.union(*used)
+        return NO_VALUES  # none can be told: the devices are not published now
+
+    def choose(self, same: SameValues, values: Values | None) -> None:
+        """Chooses the values for the next pods of the gang; None: no more are placed now, and the choice ends with the
+        last of these pods."""
+        if values is not None:
+            self._chosen[same] = _ChosenSet(values)
+            self.version += 1
+        else:
+            self._count_chosen(same, -1)
+
+    def _count_chosen(self, same: SameValues | None, change: int) -> None:
+        if same is not None and (chosen := self._chosen.get(same)) is not None:
+            chosen.users += change
+            if not chosen.users:
+                del self._chosen[same]
+                self.version += 1
+
+    def choices(self, some: Sequence[DeviceNeeds], *, empty: bool) -> dict[Values, list[Ints]]:
+        """Returns the sets of values that pods with these needs can have, with the pods of each that fit, by row. Of
+        many sets those that most nodes have. empty: also with devices that are in use"""
+        by_row = self._empty if empty else self._by_row
+        rows = [[s for s in by_row(needs).tolist() if s is not None] for needs in some]
+        nodes = [Counter[Values]() for _ in rows]
+        for states, counts in zip(rows, nodes, strict=True):
+            for state, times in Counter(states).items():
+                for values in state.value_sets():
+                    counts[values] += times
+        common = set.intersection(*(set(counts) for counts in nodes))
+        best = sorted(common, key=lambda v: (-min(counts[v] for counts in nodes), sorted(v)))
+        return {v: [self._count_with(needs, v) for needs in some] for v in best[:SETS_TRIED]}
+
+    def _empty(self, needs: DeviceNeeds) -> Any:
+        """Returns the states of nodes of which all devices are free."""
+        units, found = self._units(needs, chosen=False), dict[object, _RowState]()
+        demands = [self.demand(unit.spec, unit.same) for unit in units]
+        states = []
+        for node in self._nodes if needs.own else ():
+            if node is not None and node_selectors.inside(needs.places, node):
+                there = NodeDevices(demands, self.devices_of(node), ())
+                state = _RowState(there, [], list(range(len(units))))
+                states.append(found.setdefault(there.state(), state))
+        return np.array(states, dtype=object)
+
+    def _count_with(self, needs: DeviceNeeds, values: Values | None) -> Ints:
+        there = self._by_row(needs).tolist()
+        counts = [0 if state is None else state.count(values) for state in there]
+        return np.array(counts, dtype=np.int64)
+
     # --- devices that are reserved for other gangs ------------------------------------
 
     def withhold(self, devices: frozenset[DeviceId]) -> None:
@@ -190,6 +330,14 @@ class DeviceAllocation:
 
     def capacity(self, needs: DeviceNeeds) -> Ints:
         """Returns by row how many more such pods the node has devices for. Not to be written to."""
+        if needs.same is not None:
+            return self._count_with(needs, self.values(needs.same))
+        found: Ints = self._by_row(needs)
+        return found
+
+    def _by_row(self, needs: DeviceNeeds) -> Any:
+        """Returns the counts by row; for pods with equal values of an attribute, the states."""
+        count, kind = (self._count_on, np.int64) if needs.same is None else (self._state_on, object)
         counted = self._counted.get(needs)
         if counted is None:
             if len(self._counted) >= VIEWS_KEPT:
@@ -198,41 +346,61 @@ class DeviceAllocation:
         mark, dirty = self._dirty.since(counted.mark)
         rows = len(self._nodes)
         if dirty is None or counted.resets != self._resets or len(counted.by_row) != rows:
-            fresh = [self.count_on(row, needs) for row in range(rows)]
-            counted.by_row = np.array(fresh, dtype=np.int64)
+            fresh = [count(row, needs) for row in range(rows)]
+            counted.by_row = np.array(fresh, dtype=kind)
         elif dirty:
             counted.by_row = counted.by_row.copy()
             for row in set(dirty):
-                counted.by_row[row] = self.count_on(row, needs)
+                counted.by_row[row] = count(row, needs)
         counted.mark, counted.resets = mark, self._resets
         return counted.by_row
 
-    def count_on(self, row: int, needs: DeviceNeeds) -> int:
-        """Returns how many more such pods the row's node has devices for."""
+    def _reaches(self, row: int, needs: DeviceNeeds) -> bool:
+        """Returns whether the row's node can use the devices of claims that are allocated."""
         node = self._nodes[row]
         if node is None or not node_selectors.inside(needs.places, node):
-            return 0
-        for claim, _ in needs.shared:
-            shared = self._shared.get(claim)
-            if shared is not None and not node_selectors.inside(self.places(shared.devices), node):
-                return 0
-        if not needs.asks:
-            return int(MANY)
-        return self._most(row, needs)
+            return False
+        taken = (self._shared[claim].devices for claim, _ in needs.shared if claim in self._shared)
+        return all(node_selectors.inside(self.places(devices), node) for devices in taken)
 
-    def _most(self, row: int, needs: DeviceNeeds) -> int:
-        shared = [spec for claim, spec in needs.shared if claim not in self._shared]
-        before = self._specs_on(row)
-        if not (shared or needs.own):
-            return int(MANY)
-        specs = list(dict.fromkeys((*before, *shared, *needs.own)))
-        devices = self._node_devices(row, specs)
+    def _state_on(self, row: int, needs: DeviceNeeds) -> _RowState | None:
+        """None: no pod fits."""
+        problem = self._problem(row, needs) if self._reaches(row, needs) else None
+        if problem is None:
+            return None
+        key, devices, fixed, own = problem
+        if len(self._states) >= COUNTS_KEPT:
+            self._states.clear()
+        return self._states.setdefault(key, _RowState(devices, fixed, own))
+
+    def _problem(
+        self, row: int, needs: DeviceNeeds
+    ) -> tuple[object, NodeDevices, list[int], list[int]] | None:
+        """Returns a key that is equal for rows on which the same fits, the devices, and as units of them the claims
+        that are there and those of one pod. None: no pod fits."""
+        shared = [_Unit(spec) for claim, spec in needs.shared if claim not in self._shared]
+        before, mine = [*self._units_on(row), *shared], self._units(needs, chosen=False)
+        units = list(dict.fromkeys((*before, *mine)))
+        devices = self._node_devices(row, units)
         if devices is None:
+            return None
+        index = {unit: place for place, unit in enumerate(units)}
+        fixed, own = [index[unit] for unit in before], [index[unit] for unit in mine]
+        some = any(each is not None for each in devices.values)
+        values = tuple(devices.values) if some else ()
+        demands = tuple(map(id, devices.demands))
+        return (demands, values, tuple(fixed), tuple(own), devices.state()), devices, fixed, own
+
+    def _count_on(self, row: int, needs: DeviceNeeds) -> int:
+        """Returns how many more such pods the row's node has devices for."""
+        if not self._reaches(row, needs):
             return 0
-        index = {spec: place for place, spec in enumerate(specs)}
-        fixed = [index[spec] for spec in (*before, *shared)]
-        own = [index[spec] for spec in needs.own]
-        key = (tuple(map(id, devices.demands)), tuple(fixed), tuple(own), devices.state())
+        if not needs.own and all(claim in self._shared for claim, _ in needs.shared):
+            return int(MANY)
+        problem = self._problem(row, needs)
+        if problem is None:
+            return 0
+        key, devices, fixed, own = problem
         found = self._known_counts.get(key)
         if found is None:
             if len(self._known_counts) >= COUNTS_KEPT:
@@ -242,40 +410,45 @@ class DeviceAllocation:
 
     def fits(self, row: int, pods: Iterable[tuple[DeviceNeeds, int]]) -> bool:
         """Returns whether the node has devices for all of these pods together."""
-        specs, shared = self._specs_on(row), dict[str, DeviceClaimSpec]()
+        units, shared = self._units_on(row), dict[str, DeviceClaimSpec]()
         for needs, count in pods:
-            specs += [spec for spec in needs.own for _ in range(count)]
+            units += self._units(needs) * count
             shared |= {claim: spec for claim, spec in needs.shared if count}
-        specs += [spec for claim, spec in shared.items() if claim not in self._shared]
-        return self._fit(row, specs) is not None
+        units += [_Unit(spec) for claim, spec in shared.items() if claim not in self._shared]
+        return self._fit(row, units) is not None
 
-    def _specs_on(self, row: int) -> list[DeviceClaimSpec]:
+    def _units(self, needs: DeviceNeeds, *, chosen: bool = True) -> list[_Unit]:
+        """The claims of one pod. chosen: with the values that they must have"""
+        if (same := needs.same) is None:
+            return [_Unit(spec) for spec in needs.own]
+        values = self.values(same) if chosen else None
+        return [_Unit(spec, same.attribute, values) for spec in needs.own]
+
+    def _units_on(self, row: int) -> list[_Unit]:
         """The claims that drafts have taken devices for on the row."""
         on_row = self._on_row.get(row)
         if on_row is None:
             return []
-        own = [spec for needs, pods in on_row.pods.items() for spec in needs.own * len(pods)]
-        return [*on_row.shared.values(), *own]
+        own = [u for needs, pods in on_row.pods.items() for u in self._units(needs) * len(pods)]
+        return [*map(_Unit, on_row.shared.values()), *own]
 
-    def _fit(
-        self, row: int, specs: Sequence[DeviceClaimSpec]
-    ) -> list[tuple[AllocatedDevice, ...]] | None:
+    def _fit(self, row: int, units: Sequence[_Unit]) -> list[tuple[AllocatedDevice, ...]] | None:
         """The devices of each claim on the row, whose drafts are fitted anew."""
-        unlike = list(dict.fromkeys(specs))
+        unlike = list(dict.fromkeys(units))
         devices = self._node_devices(row, unlike)
         if devices is None:
             return None
         try:
-            return devices.fit([unlike.index(spec) for spec in specs])
+            return devices.fit([unlike.index(unit) for unit in units])
         except SearchLimit:
             return None
 
-    def _node_devices(self, row: int, specs: Sequence[DeviceClaimSpec]) -> NodeDevices | None:
+    def _node_devices(self, row: int, units: Sequence[_Unit]) -> NodeDevices | None:
         """The row's devices as these claims see them. None: one asks for all devices, and some are not known."""
         node = self._nodes[row]
         if node is None:
             return None
-        demands = [self.demand(spec) for spec in specs]
+        demands = [self.demand(unit.spec, unit.same) for unit in units]
         updated = self.pools.updated
         incomplete = bool(updated) and (node.name in updated or EVERYWHERE in updated)
         if incomplete and any(demand.takes_all for demand in demands):
@@ -286,7 +459,7 @@ class DeviceAllocation:
         taken = (
             {each.id for each in there if each.id in held and each.id not in own} if held else ()
         )
-        return NodeDevices(demands, there, taken)
+        return NodeDevices(demands, there, taken, [unit.values for unit in units])
 
     def devices_of(self, node: NodeSeen) -> Sequence[PooledDevice]:
         """The devices that pods on the node can use, and that Lockstep supports."""
@@ -307,10 +480,11 @@ class DeviceAllocation:
         """Returns whether one more pod on the row may get the device, as far as drafts and claims hold it."""
         return not self._held[device]
 
-    def demand(self, spec: DeviceClaimSpec) -> Demand:
-        found = self._demands.get(spec)
+    def demand(self, spec: DeviceClaimSpec, same: str = "") -> Demand:
+        found = self._demands.get((spec, same))
         if found is None:
-            found = self._demands[spec] = Demand(spec, self.classes, self.selectors)
+            found = Demand(spec, self.classes, self.selectors, same)
+            self._demands[spec, same] = found
         return found
 
     def free_worth(self, units: Mapping[str, int], without: Iterable[str]) -> int:
@@ -357,6 +531,7 @@ class DeviceAllocation:
         fresh = {claim: spec for claim, spec in needs.shared if claim not in self._shared}
         on_row.shared |= fresh
         on_row.pods.setdefault(needs, []).extend([None] * pods)
+        self._count_chosen(needs.same, pods)
         for claim in fresh:
             self._shared[claim] = SharedDevices(row, ())
         self._resets += bool(fresh)  # from now on it binds pods to nodes
@@ -374,6 +549,7 @@ class DeviceAllocation:
         if on_row is None or not (gone := min(pods, len(there))):
             return
         del there[-gone:]
+        self._count_chosen(needs.same, -gone)
         if not there:
             del on_row.pods[needs]
         for claim, _ in needs.shared:
@@ -394,7 +570,7 @@ class DeviceAllocation:
     def _refit(self, row: int) -> None:
         """Fits all that drafts took on the row together. What does not fit keeps None."""
         on_row = self._on_row[row]
-        found = self._fit(row, self._specs_on(row))
+        found = self._fit(row, self._units_on(row))
         if found is not None:
             devices = iter(found)
             for claim in on_row.shared:
@@ -436,6 +612,7 @@ class DeviceAllocation:
         there = on_row.pods.get(needs, []) if on_row is not None else []
         lots = there[-pods:]
         del there[-pods:]
+        self._count_chosen(needs.same, -len(lots))
         if on_row is not None:
             if not there:
                 on_row.pods.pop(needs, None)

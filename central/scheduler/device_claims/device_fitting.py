@@ -12,6 +12,8 @@ Design: docs/design/device-claims.md
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from itertools import islice
 from typing import NamedTuple
 
 from central.model.device_claims import (
@@ -23,6 +25,7 @@ from central.model.device_claims import (
     DeviceId,
     DeviceRequest,
     DeviceTaint,
+    Values,
 )
 from central.model.facts import DeviceClassSeen
 from central.model.limits import CLAIM_DEVICES
@@ -40,13 +43,13 @@ class Signature(NamedTuple):
     usable: int  # bit i: alternative i selects it
     tainted: int  # bit i: alternative i would select it, and does not tolerate a taint
     # Of the attributes in constraints, the values with their kinds: one, or those of a list; empty: it has none.
-    values: tuple[frozenset[object], ...]
+    values: tuple[Values, ...]
 
 
-NO_VALUES: frozenset[object] = frozenset()
+NO_VALUES: Values = frozenset()
 
 
-def values_of(attribute: DeviceAttribute) -> frozenset[object]:
+def values_of(attribute: DeviceAttribute) -> Values:
     """The values of an attribute with their kind. One value and a list with it are equal."""
     kind = attribute.kind.removesuffix("s")
     if kind not in VALUE_KINDS:
@@ -59,15 +62,18 @@ class SearchLimit(Exception):
 
 
 class Demand:
-    """One claim's requests with the selectors of their DeviceClasses. Compared by identity."""
+    """One claim's requests with the selectors of their DeviceClasses. Compared by identity.
+
+    same: an attribute of which the devices may have to have particular values; empty: none"""
 
     def __init__(
         self,
         spec: DeviceClaimSpec,
         classes: Mapping[str, DeviceClassSeen],
         selectors: DeviceSelectors,
+        same: str = "",
     ) -> None:
-        self.spec = spec
+        self.spec, self.same = spec, same
         self._selectors = selectors
         self._alternatives = [each for request in spec.requests for each in request]
         self._expressions = [
@@ -76,7 +82,8 @@ class Demand:
             else ("false",)
             for each in self._alternatives
         ]
-        self.attributes = list(dict.fromkeys(each.attribute for each in spec.constraints))
+        named = (*(each.attribute for each in spec.constraints), *(same,) * bool(same))
+        self.attributes = list(dict.fromkeys(named))
         self.takes_all = any(not each.count for each in self._alternatives)
         self.least = sum(min(each.count or 1 for each in request) for request in spec.requests)
 
@@ -98,6 +105,10 @@ class Demand:
                     usable |= 1 << index
         known = {each.name: values_of(each) for each in device.content.attributes}
         return Signature(usable, tainted, tuple(known.get(a, NO_VALUES) for a in self.attributes))
+
+    def same_values(self, seen: Signature) -> Values:
+        """Returns the values of `same` that the device has."""
+        return seen.values[self.attributes.index(self.same)]
 
     def failed_selector(self, device: PooledDevice) -> str:
         """Returns why one of its expressions cannot be evaluated on the device; empty: all can."""
@@ -131,15 +142,18 @@ class Pattern(NamedTuple):
 class NodeDevices:
     """The devices of one node by kind, as some demands see them.
 
-    taken: of these devices, those that are not free"""
+    taken: of these devices, those that are not free; values: of the attribute `same` of each demand, that the devices
+    of a claim must have all, and no others; None: any"""
 
     def __init__(
         self,
         demands: Sequence[Demand],
         devices: Sequence[PooledDevice],
         taken: Collection[DeviceId],
+        values: Sequence[Values | None] = (),
     ) -> None:
         self.demands = demands
+        self.values = values or [None] * len(demands)
         kinds: dict[tuple[Signature, ...], int] = {}
         self._free: list[list[PooledDevice]] = []
         self.there: list[int] = []  # free or not
@@ -171,9 +185,44 @@ class NodeDevices:
         useful = sum(
             count
             for kind, count in zip(self.kinds, self.free, strict=True)
-            if any(kind[unit].usable for unit in chosen)
+            if any(self.usable(kind, unit) for unit in chosen)
         )
         return useful // least if least else 0
+
+    def usable(self, kind: Sequence[Signature], unit: int) -> int:
+        """Returns the alternatives of the demand that such devices can serve, as bits."""
+        values, seen = self.values[unit], kind[unit]
+        if values is None or not self.has_values(unit):
+            return seen.usable
+        own = self.demands[unit].same_values(seen)
+        return seen.usable if own and own <= values else 0
+
+    def has_values(self, unit: int) -> bool:
+        """Returns whether devices that the demand can use have its attribute `same`. Its claims get only such then."""
+        demand = self.demands[unit]
+        return bool(demand.same) and any(
+            kind[unit].usable and demand.same_values(kind[unit]) for kind in self.kinds
+        )
+
+    def with_values(self, units: Sequence[int], values: Values) -> "NodeDevices":
+        """Returns the same devices for claims that must have these values."""
+        made, known = copy(self), [*self.values]
+        for unit in units:
+            known[unit] = values
+        made.values = known
+        return made
+
+    def value_sets(self, unit: int) -> set[Values]:
+        """Returns the sets of values that the devices of one claim may have, as far as the search gets."""
+        self._steps, found, demand = 0, set[Values](), self.demands[unit]
+        try:
+            for pattern in islice(_Ways(self, unit).every(), PATTERNS_MOST):
+                used = [demand.same_values(self.kinds[kind][unit]) for kind, _ in pattern.uses]
+                if all(used):
+                    found.add(NO_VALUES.union(*used))
+        except SearchLimit:
+            pass
+        return found
 
     def fit(self, units: Sequence[int]) -> list[tuple[AllocatedDevice, ...]] | None:
         """The devices of each claim, or None. units: indices of demands. Raises SearchLimit."""
@@ -254,10 +303,21 @@ class _Ways:
         self._free = [*devices.free]  # without what the way so far uses
         self._chosen = _ChosenValues(devices.demands[unit])
 
+    def every(self) -> Iterator[Pattern]:
+        """Raises SearchLimit."""
+        return self._from(0, (), ())
+
     def patterns(self) -> list[Pattern]:
         """Best first. Raises SearchLimit."""
         found: dict[object, Pattern] = {}
-        for pattern in self._from(0, (), ()):
+        demand, values = self._devices.demands[self._unit], self._devices.values[self._unit]
+        if not self._devices.has_values(self._unit):
+            values = None
+        for pattern in self.every():
+            if values is not None:
+                used = (demand.same_values(self._kinds[kind]) for kind, _ in pattern.uses)
+                if NO_VALUES.union(*used) != values:
+                    continue
             found.setdefault((pattern.alternatives, pattern.uses), pattern)
             if len(found) > PATTERNS_MOST:
                 raise SearchLimit
@@ -287,7 +347,11 @@ class _Ways:
 
     def _choices(self, request: DeviceRequest, bit: int) -> Iterator[Taken]:
         """Numbers of kinds that satisfy the request; the constraints know of them while they are used."""
-        usable = [kind for kind, each in enumerate(self._kinds) if each.usable >> bit & 1]
+        usable = [
+            kind
+            for kind, each in enumerate(self._devices.kinds)
+            if self._devices.usable(each, self._unit) >> bit & 1
+        ]
         if request.count:
             yield from self._some(request.name, usable, request.count, ())
             return
@@ -331,9 +395,9 @@ class _ChosenValues:
         self._constraints: Sequence[DeviceConstraint] = demand.spec.constraints
         self._places = [demand.attributes.index(each.attribute) for each in self._constraints]
         # By constraint, after each addition: the common values, or those in use.
-        self._values: list[list[frozenset[object]]] = [[] for _ in self._constraints]
+        self._values: list[list[Values]] = [[] for _ in self._constraints]
 
-    def add(self, request: str, values: Sequence[frozenset[object]], number: int) -> _Mark | None:
+    def add(self, request: str, values: Sequence[Values], number: int) -> _Mark | None:
         """Adds devices with these values; None if a constraint forbids it."""
         added: _Mark = []
         for index, constraint in enumerate(self._constraints):

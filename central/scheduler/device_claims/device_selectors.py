@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import re2
 
-from central.model.device_claims import Device, DeviceAttribute
+from central.model.device_claims import Device, DeviceAttribute, Scalar
 from central.model.exact_quantity import InvalidQuantity, exact_quantity
 
 PROGRAMS_KEPT = 4096
@@ -72,7 +72,7 @@ class DeviceContent:
         }
 
 
-def plain(value: object) -> tuple[object, ...]:
+def plain(value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
     """The values of an attribute, which may be a list."""
     return value if isinstance(value, tuple) else (value,)
 

@@ -21,6 +21,7 @@ from central.model.device_claims import (
     DeviceNeeds,
     Places,
     PodDeviceClaim,
+    SameValues,
 )
 from central.model.facts import DeviceClassSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
@@ -55,6 +56,7 @@ class DeviceClaims:
         self.used: dict[str, frozenset[ClaimKey]] = {}
         self.served = allocation.extended.class_of
         self._on_nodes: dict[str, frozenset[ClaimKey]] = {}  # ... of those with nodes
+        self._same: dict[str, SameValues] = {}  # by uid, of pods of gangs
 
     def apply(self, fact: DeviceFact) -> list[str]:
         """Returns the uids of the pods whose needs may have changed."""
@@ -95,6 +97,14 @@ class DeviceClaims:
         if devices is None and plan is not None:
             devices = tuple(each.id for each in plan.devices)
         self.allocation.set_allocated("/".join(key), devices)
+        for uid in self.users(key) if self._same else ():
+            self._set_member(uid)
+
+    def _set_member(self, uid: str) -> None:
+        """Sets the devices that the pod has of those that must be alike in its gang."""
+        if (same := self._same.get(uid)) is not None:
+            own = (k for k in self._on_nodes.get(uid, ()) if len(self._users[k].pods) == 1)
+            self.allocation.set_member(same, uid, map("/".join, sorted(own)))
 
     # --- claims for extended resources ------------------------------------------------
 
@@ -169,6 +179,8 @@ class DeviceClaims:
         has = frozenset() if seen is None or seen.phase in ENDED else frozenset(self._keys(seen))
         if has:
             self.used[pod.uid] = has
+        if same := _same(pod) if has else None:
+            self._same[pod.uid] = same
         if seen is None or seen.node:
             self._placed.discard(pod.uid)
         changed: set[str] = set()
@@ -181,7 +193,10 @@ class DeviceClaims:
             if not users.pods:
                 del self._users[key]
         placed = bool(pod.node) or pod.uid in self._placed
-        return sorted(changed | self._set_on_node(pod.uid, has if placed else frozenset()))
+        changed |= self._set_on_node(pod.uid, has if placed else frozenset())
+        if not has:
+            self._same.pop(pod.uid, None)
+        return sorted(changed)
 
     def _set_on_node(self, uid: str, claims: frozenset[ClaimKey]) -> set[str]:
         """Returns the uids of the pods whose charge changed."""
@@ -193,6 +208,7 @@ class DeviceClaims:
             self.allocation.change_users("/".join(key), 1 if key in claims else -1)
             if (users := self._users.get(key)) is not None:
                 changed |= users.set_node(uid, key in claims)
+        self._set_member(uid)
         return changed
 
     # --- charges -------------------------------------------------------------------
@@ -253,6 +269,7 @@ class DeviceClaims:
             tuple(places),  # type: ignore[arg-type]
             tuple(sorted(held)),
             why,
+            _same(seen) if own else None,
         )
         return None if needs == _NONE else needs
 
@@ -385,6 +402,13 @@ def key_of(claim: str) -> ClaimKey:
     """The reverse of NAMESPACE/NAME."""
     namespace, _, name = claim.partition("/")
     return namespace, name
+
+
+def _same(seen: PodSeen) -> SameValues | None:
+    """Returns of which attribute all pods of the pod's gang get devices with equal values."""
+    if not (seen.spec.same_attribute and seen.gang and seen.ours):
+        return None
+    return SameValues(f"{seen.namespace}/{seen.gang}", seen.spec.same_attribute)
 
 
 def _own_key(namespace: str, uid: str) -> ClaimKey:

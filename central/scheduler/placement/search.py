@@ -14,7 +14,13 @@ from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.model.pending_causes import INVALID
-from central.scheduler.placement import explain, role_placement, sequential, subgroup_search
+from central.scheduler.placement import (
+    explain,
+    role_placement,
+    same_devices,
+    sequential,
+    subgroup_search,
+)
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
@@ -44,6 +50,10 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
 
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
+    return same_devices.fit(draft, request, _fit)
+
+
+def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     by_islands = request.by_islands
     snapshot = draft.snapshot
     for spec, _ in request.groups:

@@ -7,13 +7,14 @@ Design: docs/design/evictions.md
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from central.model import wording
 from central.model.decisions import DEFRAGMENTATION, PREEMPTION, RECLAIM, SUSPENSION, Evict
 from central.model.redaction import qualified
 from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
-from central.scheduler.placement import PlacementRequest
+from central.scheduler.placement import PlacementRequest, same_devices
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.claim_search import ClaimSearch
 from central.scheduler.preemption.disruption_budgets import BudgetKey
@@ -35,6 +36,14 @@ def plan(
     """Victims of lower priority in the gang's queue, and of other queues as far as these stay at
     their fair shares, with all victims counted together. lacks: quota that the victims must free as well, as
     alternatives. request.may_evict: by priority, which is all that counts without queues."""
+    turns = same_devices.in_turn(context.state.snapshot, request.placement)
+    with closing(turns):
+        return next((found for _ in turns if (found := _plan(context, request, lacks))), None)
+
+
+def _plan(
+    context: PreemptionContext, request: PreemptionRequest, lacks: Sequence[Shortfalls]
+) -> PreemptionPlan | None:
     if not context.queues.enabled:
         return preemption_plan.find_victims(context, request)
     account = request.gang.account

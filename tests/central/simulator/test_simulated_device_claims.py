@@ -2,7 +2,7 @@
 
 import pytest
 
-from protos.names import RACK
+from protos.names import RACK, SAME_ATTRIBUTE
 from tests.central.simulator.device_objects import (
     DRIVER,
     asks,
@@ -29,6 +29,33 @@ def test_a_gang_gets_its_devices_in_one_rack(simulate: Simulate) -> None:
         *(claiming(member, "pair") for member in members),
     )
     assert sorted(where(found).values()) == ["b", "b", "c", "c"]
+
+
+def test_a_gang_gets_the_same_rails_on_each_node(simulate: Simulate) -> None:
+    """Rail 0 is used on one node, rail 1 on another."""
+    first, *members = gang("g", 2, 0)
+    for member in members:
+        member["metadata"].setdefault("annotations", {})[SAME_ATTRIBUTE] = f"{DRIVER}/rail"
+    name = {"pool": None, "driver": DRIVER, "request": "gpu"}
+    busy = [
+        resource_claim(
+            f"used-{node}",
+            asks(),
+            allocation={"devices": {"results": [{**name, "pool": node, "device": f"gpu-{i}"}]}},
+        )
+        for i, node in enumerate("ab")
+    ]
+    found = simulate(
+        *(node(name, 0) for name in "abc"),
+        *(devices(name, 2, rail=[0, 1]) for name in "ab"),
+        devices("c", 1, rail=[0]),
+        device_class(),
+        template("one", asks()),
+        *busy,
+        first,
+        *(claiming(member, "one") for member in members),
+    )
+    assert sorted(where(found).values()) == ["b", "c"]
 
 
 def test_a_gang_waits_until_all_of_its_devices_are_free(simulate: Simulate) -> None:

@@ -85,6 +85,17 @@ def test_gpu_model_and_memory() -> None:
     assert "no container asks for GPUs" in read({"name": "main"}, model="H100").unsupported
 
 
+def test_an_attribute_that_is_the_same_in_the_gang() -> None:
+    def read(value: object) -> PodSpec:
+        annotations = {names.SAME_ATTRIBUTE: value}
+        return reader().pod(pod("p", {"name": "main"}, metadata={"annotations": annotations})).spec
+
+    assert read("gpu.example/rail").same_attribute == "gpu.example/rail"
+    for wrong in ("rail", "/rail", "gpu.example/"):
+        assert "is not like gpu.nvidia.com/rail" in read(wrong).unsupported
+    assert f"{names.SAME_ATTRIBUTE}: 302 characters" in read("g/" + "x" * 300).unsupported
+
+
 def test_mig_slices() -> None:
     one, two = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-1c.3g.20gb"
 
