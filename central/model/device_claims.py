@@ -141,6 +141,7 @@ class DeviceClaimSeen:
     places: Places = ()  # nodes from which its devices can be used
     reserved: tuple[str, ...] = ()  # uids of its consumers
     pod: str = ""  # uid of the pod for which it was made from a template
+    group: str = ""  # PodGroup of scheduling.k8s.io that it was made for, or that uses it
     deleting: bool = False
     error: str = (
         ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
@@ -171,6 +172,12 @@ class PodDeviceClaim(NamedTuple):
     name: str  # within the pod
     claim: str  # the ResourceClaim's name; empty: it is not made yet
     template: str = ""  # from which it is made; empty: the pod names the claim
+
+    def is_of_group(self, entry: "PodDeviceClaim") -> bool:
+        """Returns whether this entry of a pod is that entry of its PodGroup, whose claim all of its pods share."""
+        if self.template or entry.template:
+            return (self.name, self.template) == (entry.name, entry.template)
+        return self[:2] == entry[:2]
 
 
 class SameValues(NamedTuple):
@@ -223,3 +230,7 @@ class ClaimAllocation(NamedTuple):
     ] = ()  # none: it is allocated, and is only reserved for the pod
     places: Places = ()  # nodes from which the devices can be used
     served: tuple[tuple[str, str], ...] = ()  # extended resources, and the DeviceClass of each
+    group: tuple[str, str] = (
+        "",
+        "",
+    )  # name and uid of the PodGroup that uses it in place of its pods

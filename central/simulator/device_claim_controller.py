@@ -13,7 +13,8 @@ from central.model.device_claims import (
     DeviceId,
     PodDeviceClaim,
 )
-from central.model.facts import Fact, PodSeen
+from central.model.facts import Fact, GangSeen, PodSeen
+from central.model.native_podgroup import podgroup_name
 
 
 class DeviceClaimController:
@@ -21,10 +22,13 @@ class DeviceClaimController:
         self._templates = templates
         self._claims: dict[ClaimKey, DeviceClaimSeen] = {}
         self._holders: dict[DeviceId, ClaimKey] = {}
+        self._groups: dict[tuple[str, str], GangSeen] = {}
 
     def apply(self, fact: Fact) -> None:
-        """Learns of claims in the scenario."""
-        if isinstance(fact, DeviceClaimSeen):
+        """Learns of claims and PodGroups in the scenario."""
+        if isinstance(fact, GangSeen) and fact.device_claims:
+            self._groups[fact.namespace, fact.name] = fact
+        elif isinstance(fact, DeviceClaimSeen):
             self._set(fact)
         elif isinstance(fact, DeviceClaimGone) and (fact.namespace, fact.name) in self._claims:
             self._free(self._claims.pop((fact.namespace, fact.name)))
@@ -45,16 +49,21 @@ class DeviceClaimController:
     def make_claims(self, seen: PodSeen) -> tuple[PodSeen, list[Fact]]:
         """The pod with the names of the claims that are made for it, and these claims."""
         entries, made = [], list[Fact]()
+        group = self._groups.get((seen.namespace, seen.gang))
+        common = group.device_claims if group is not None else ()
         for entry in seen.device_claims:
             spec = self._templates.get((seen.namespace, entry.template)) if entry.template else None
             if spec is None or (seen.namespace, entry.claim) in self._claims:
                 entries.append(entry)
                 continue
-            name = f"{seen.name}-{entry.name}"
-            claim = DeviceClaimSeen(
-                seen.namespace, name, f"{seen.uid}/{entry.name}", spec, pod=seen.uid
-            )
-            made.append(self._set(claim))
+            name, uid, owner = f"{seen.name}-{entry.name}", seen.uid, (seen.uid, "")
+            if group is not None and any(entry.is_of_group(each) for each in common):
+                podgroup = podgroup_name(group.name)
+                name, uid, owner = f"{podgroup}-{entry.name}", group.uid, ("", podgroup)
+            if (seen.namespace, name) not in self._claims:
+                key = (seen.namespace, name, f"{uid}/{entry.name}")
+                claim = DeviceClaimSeen(*key, spec, pod=owner[0], group=owner[1])
+                made.append(self._set(claim))
             entries.append(entry._replace(claim=name))
         return replace(seen, device_claims=tuple(entries)), made
 
@@ -82,7 +91,12 @@ class DeviceClaimController:
                     )
                 devices = tuple(each.id for each in planned.devices)
                 claim = replace(claim, allocated=devices, places=planned.places)
-            yield self._set(replace(claim, reserved=(*claim.reserved, bind.pod)))
+            user = planned.group[1] or bind.pod
+            if user not in claim.reserved:
+                claim = replace(
+                    claim, reserved=(*claim.reserved, user), group=planned.group[0] or claim.group
+                )
+            yield self._set(claim)
 
     def pod_ended(self, seen: PodSeen) -> Iterator[Fact]:
         """The pod uses its claims no more."""
@@ -97,7 +111,8 @@ class DeviceClaimController:
         """The claims that were made for the pod go with it."""
         yield from self.pod_ended(seen)
         for entry in seen.device_claims:
-            if (entry.template or entry.name == EXTENDED) and entry.claim:
+            claim = self._claims.get((seen.namespace, entry.claim))
+            if claim is not None and claim.pod == seen.uid:
                 gone = DeviceClaimGone(seen.namespace, entry.claim)
                 self.apply(gone)
                 yield gone

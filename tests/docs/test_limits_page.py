@@ -43,7 +43,7 @@ def _requests(count: int) -> object:
 
 def _consumers(count: int) -> object:
     users = [{"uid": f"u{number}"} for number in range(count)]
-    return device_claim_decoder._status({"reservedFor": users})
+    return device_claim_decoder._status({"reservedFor": users}, "", "")
 
 
 def _slice(count: int) -> object:

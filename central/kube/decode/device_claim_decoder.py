@@ -42,6 +42,8 @@ from central.model.device_claims import (
 from central.model.json_types import Json
 from central.model.pod_rules import Requirement
 
+GROUP = "scheduling.k8s.io"
+GROUPS = (GROUP, "podgroups")  # apiGroup and resource of a PodGroup that uses a claim
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXACT, ALL = "ExactCount", "All"
 _TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
@@ -168,8 +170,7 @@ def decode_device_claim(raw: Json) -> DeviceClaimSeen:
         name,
         uid,
         DeviceClaimSpec(()),
-        **_status(raw.get("status") or {}),
-        pod=_owner(meta),
+        **_status(raw.get("status") or {}, *_owner(meta)),
         deleting="deletionTimestamp" in meta,
     )
     return or_error(seen, _with_spec, raw, seen)
@@ -179,19 +180,28 @@ def _with_spec(raw: Json, seen: DeviceClaimSeen) -> DeviceClaimSeen:
     return replace(seen, spec=claim_spec(raw["spec"]))
 
 
-def _owner(meta: Json) -> str:
+def _owner(meta: Json) -> tuple[str, str]:
+    """Returns the uid of the pod, or the name of the PodGroup, for which the claim was made."""
     for owner in list_field(meta, "ownerReferences", "metadata", limits.OWNERS):
-        if owner.get("kind") == "Pod" and owner.get("controller"):
-            return text_field(owner, "uid", limits.NAME)
-    return ""
+        if not owner.get("controller"):
+            continue
+        if owner.get("kind") == "Pod":
+            return text_field(owner, "uid", limits.NAME), ""
+        if owner.get("kind") == "PodGroup" and text_field(owner, "apiVersion").startswith(
+            f"{GROUP}/"
+        ):
+            return "", text_field(owner, "name", limits.NAME)
+    return "", ""
 
 
-def _status(status: Json) -> Json:
+def _status(status: Json, pod: str, group: str) -> Json:
+    """pod, group: for which the claim was made"""
+    users = list_field(status, "reservedFor", "status", limits.CLAIM_CONSUMERS)
+    groups = (each for each in users if (each.get("apiGroup"), each.get("resource")) == GROUPS)
     found: Json = {
-        "reserved": tuple(
-            text_field(each, "uid", limits.NAME)
-            for each in list_field(status, "reservedFor", "status", limits.CLAIM_CONSUMERS)
-        )
+        "reserved": tuple(text_field(each, "uid", limits.NAME) for each in users),
+        "pod": pod,
+        "group": group or next((text_field(each, "name", limits.NAME) for each in groups), ""),
     }
     if (allocation := status.get("allocation")) is None:
         return found
@@ -280,6 +290,22 @@ def _constraint(raw: Json) -> DeviceConstraint:
 # --- pods ----------------------------------------------------------------------
 
 
+def group_device_claims(spec: Json) -> tuple[PodDeviceClaim, ...]:
+    """The claims that the pods of a PodGroup share. Raises DECODE_ERRORS."""
+    return tuple(map(_entry, list_field(spec, "resourceClaims", "spec", limits.CLAIMS)))
+
+
+def _entry(raw: Json) -> PodDeviceClaim:
+    """An entry of a pod or PodGroup. Raises FieldError."""
+    keys = ("name", "resourceClaimName", "resourceClaimTemplateName")
+    made = PodDeviceClaim(*(text_field(raw, key, limits.NAME) for key in keys))
+    if bool(made.claim) == bool(made.template):
+        raise FieldError(
+            f"spec.resourceClaims[{made.name}]: needs either resourceClaimName or resourceClaimTemplateName"
+        )
+    return made
+
+
 def pod_device_claims(spec: Json, status: Json) -> tuple[PodDeviceClaim, ...]:
     """The pod's claims, with the names of those that were made from templates. Raises DECODE_ERRORS."""
     made: dict[str, Any] = {
@@ -288,13 +314,7 @@ def pod_device_claims(spec: Json, status: Json) -> tuple[PodDeviceClaim, ...]:
     }
     found = []
     for each in list_field(spec, "resourceClaims", "spec", limits.CLAIMS):
-        name = text_field(each, "name", limits.NAME)
-        claim = text_field(each, "resourceClaimName", limits.NAME)
-        template = text_field(each, "resourceClaimTemplateName", limits.NAME)
-        if bool(claim) == bool(template):
-            raise FieldError(
-                f"spec.resourceClaims[{name}]: needs either resourceClaimName or resourceClaimTemplateName"
-            )
+        name, claim, template = _entry(each)
         if claim or made.get(name, "") or name not in made:  # else the pod needs none
             found.append(PodDeviceClaim(name, claim or made.get(name, ""), template))
     extended = map_field(status, "extendedResourceClaimStatus", "status", limits.CLAIMS)

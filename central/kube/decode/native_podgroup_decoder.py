@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from central.kube.decode import gang_annotations, pod_annotations
+from central.kube.decode.device_claim_decoder import group_device_claims
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
@@ -75,6 +76,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         owner=gang_annotations.controller_of(meta)[1],
         preemptable=pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors),
         evicted_whole=errors.read(False, _evicted_whole, spec),
+        device_claims=errors.read((), group_device_claims, spec),
         error=errors.message,
     )
 
@@ -121,8 +123,6 @@ def _check_supported(spec: Json) -> None:
     if parent := text_field(spec, "parentCompositePodGroupName", limits.NAME):
         why = f"groups of PodGroups, such as CompositePodGroup {parent}, are not supported"
         raise FieldError(f"spec.parentCompositePodGroupName: {why}")
-    if list_field(spec, "resourceClaims", "spec", limits.TASKS):
-        raise FieldError("spec.resourceClaims: dynamic resource allocation is not supported")
 
 
 def _condition(status: Json, kind: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ Design: docs/design/device-claims.md
 
 from typing import Any
 
-from central.kube.decode.device_claim_decoder import FINALIZER
+from central.kube.decode.device_claim_decoder import FINALIZER, GROUPS
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
 from central.kube.write import extended_claim, pod_requests
@@ -73,9 +73,13 @@ class DeviceClaimWriter:
         if allocated is not None and planned.devices and allocated != planned.devices:
             return "got other devices meanwhile"
         users = status.get("reservedFor") or []
-        if any(user.get("uid") == bind.pod for user in users):
-            return ""
         user = {"resource": "pods", "name": bind.name, "uid": bind.pod}
+        if planned.group[1]:
+            user = dict(
+                zip(("apiGroup", "resource", "name", "uid"), (*GROUPS, *planned.group), strict=True)
+            )
+        if any(each.get("uid") == user["uid"] for each in users):
+            return ""
         change: Json = {"reservedFor": [*users, user]}
         if allocated is None:
             claim = self._with_finalizer(bind, claim)

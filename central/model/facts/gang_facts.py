@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from central.model.amounts import Amounts
+from central.model.device_claims import PodDeviceClaim
 from central.model.past_turns import PastTurns
 from central.model.pod_rules import Expression
 
@@ -83,6 +84,9 @@ class GangSeen:
     declared: bool = False  # by a controller's object: there is no PodGroup to write to
     later: tuple[LaterRole, ...] = ()
     each_replica: bool = False  # declared, for the gangs name/0, name/1, ...: each replica is one
+    device_claims: tuple[
+        PodDeviceClaim, ...
+    ] = ()  # that its pods share, in a PodGroup of scheduling.k8s.io
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
     move_after_s: float = (
         MOVE_AFTER_S  # how long it may run below its minimum before it moves whole

@@ -148,6 +148,7 @@ class DeviceAllocation:
         self._shared: dict[str, SharedDevices] = {}
         self._confirmed: Counter[tuple[int, DeviceNeeds]] = Counter()
         self._allocated: dict[str, tuple[DeviceId, ...]] = {}  # by claim
+        self._kept: set[str] = set()  # claims that no eviction frees
         self._held_by: set[str] = set()  # claims whose devices are held now
         self._charged: Counter[str] = Counter()  # pods on nodes that use the claim
         self._users: Counter[str] = Counter()  # pods with a node that use the claim, charged or not
@@ -202,9 +203,14 @@ class DeviceAllocation:
 
     # --- allocated claims -----------------------------------------------------------
 
-    def set_allocated(self, claim: str, devices: tuple[DeviceId, ...] | None) -> None:
-        """Holds the devices of the claim. devices: None if it is not allocated any more"""
+    def set_allocated(
+        self, claim: str, devices: tuple[DeviceId, ...] | None, *, kept: bool = False
+    ) -> None:
+        """Holds the devices of the claim. devices: None if it is not allocated any more; kept: when no pod uses the
+        claim any more, too"""
+        (self._kept.add if kept and devices is not None else self._kept.discard)(claim)
         if self._allocated.get(claim) == devices:
+            self._update(claim)
             return
         self._hold(claim, False)
         self._allocated.pop(claim, None)
@@ -220,7 +226,7 @@ class DeviceAllocation:
         self._update(claim)
 
     def _update(self, claim: str) -> None:
-        free_for_now = self._users[claim] and not self._charged[claim]
+        free_for_now = self._users[claim] and not self._charged[claim] and claim not in self._kept
         self._hold(claim, claim in self._allocated and not free_for_now)
 
     def _hold(self, claim: str, held: bool) -> None:

@@ -23,8 +23,9 @@ from central.model.device_claims import (
     PodDeviceClaim,
     SameValues,
 )
-from central.model.facts import DeviceClassSeen, PodSeen
+from central.model.facts import DeviceClassSeen, GangSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
+from central.model.native_podgroup import gang_name, podgroup_name
 from central.model.phases import ENDED
 from central.model.resources import Sums, add
 from central.scheduler.device_claims.claim_users import ClaimUsers
@@ -96,7 +97,8 @@ class DeviceClaims:
         devices = claim.allocated if claim is not None else None
         if devices is None and plan is not None:
             devices = tuple(each.id for each in plan.devices)
-        self.allocation.set_allocated("/".join(key), devices)
+        kept = claim is not None and bool(claim.group)  # until its PodGroup is deleted
+        self.allocation.set_allocated("/".join(key), devices, kept=kept)
         for uid in self.users(key) if self._same else ():
             self._set_member(uid)
 
@@ -282,9 +284,10 @@ class DeviceClaims:
         """Returns why the pod cannot use the claim, or the claim cannot be allocated."""
         if claim.deleting:
             return f"ResourceClaim {claim.name} is being deleted"
-        if template and claim.pod != seen.uid:
+        ours = bool(claim.group) and seen.gang == gang_name(claim.group)
+        if template and claim.pod != seen.uid and not ours:
             return f"ResourceClaim {claim.name} was made for another pod"
-        if len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:
+        if not ours and len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:
             return f"ResourceClaim {claim.name} has {CLAIM_CONSUMERS} users, the most that Kubernetes allows"
         if claim.allocated is not None:
             return ""
@@ -358,20 +361,29 @@ class DeviceClaims:
                     ended.append(key)
         return sorted(changed.union(*map(self.users, ended)))
 
-    def allocations(self, seen: PodSeen) -> tuple[ClaimAllocation, ...]:
-        """Returns what must be written to the pod's claims before it is bound."""
+    def allocations(self, seen: PodSeen, gang: GangSeen | None) -> tuple[ClaimAllocation, ...]:
+        """Returns what must be written to the pod's claims before it is bound. gang: its PodGroup; the pods of one of
+        scheduling.k8s.io share the claims that it names"""
         found: list[ClaimAllocation] = []
+        common = gang.device_claims if gang is not None else ()
+        shared = {
+            (seen.namespace, e.claim)
+            for e in (seen.device_claims if common else ())
+            if any(e.is_of_group(each) for each in common)
+        }
         for key in self._keys(seen):
             claim, plan = self._claims.get(key), self.plans.get(key)
-            if claim is None or seen.uid in claim.reserved:
+            group = (podgroup_name(gang.name), gang.uid) if gang and key in shared else ("", "")
+            if claim is None or (group[1] or seen.uid) in claim.reserved:
                 continue
             if plan is None or claim.allocated is not None:
-                found.append(ClaimAllocation(claim.name, claim.uid))
+                found.append(ClaimAllocation(claim.name, claim.uid, group=group))
             elif _is_own(key):
                 served = tuple((each.name, each.device_class) for (each,) in claim.spec.requests)
                 found.append(ClaimAllocation("", "", plan.devices, plan.places, served))
             else:
-                found.append(ClaimAllocation(claim.name, claim.uid, plan.devices, plan.places))
+                devices = (plan.devices, plan.places)
+                found.append(ClaimAllocation(claim.name, claim.uid, *devices, group=group))
         return tuple(found)
 
 

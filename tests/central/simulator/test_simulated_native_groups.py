@@ -3,6 +3,14 @@
 from typing import Any
 
 from protos.names import RACK
+from tests.central.simulator.device_objects import (
+    asks,
+    claiming,
+    device_class,
+    devices,
+    resource_claim,
+    template,
+)
 from tests.central.simulator.manifests import Simulate, node, pod
 
 Json = dict[str, Any]
@@ -42,3 +50,25 @@ def test_a_gang_in_one_rack(simulate: Simulate) -> None:
     assert "rack" in waiting["reason"]
     [ended] = [one for one in found["ended"] if one["name"] == "podgroup/train"]
     assert ended["at_s"] == 60
+
+
+def test_the_pods_of_a_group_share_its_claim(simulate: Simulate) -> None:
+    """One device for the group, and one for each pod."""
+    entries = [
+        {"name": "both", "resourceClaimTemplateName": "both"},
+        {"name": "fixed", "resourceClaimName": "fixed"},
+    ]
+    members = [claiming(member(f"g-{i}", "g"), "both", "own", claims=("fixed",)) for i in range(3)]
+    found = simulate(
+        node("a", rack="r0"),
+        node("b", gpus=24, rack="r0"),
+        devices("a", 8),
+        devices("b", 5),
+        device_class(),
+        *(template(name, asks()) for name in ("both", "own")),
+        resource_claim("fixed", asks()),
+        group("g", 3, "v1beta1", resourceClaims=entries),
+        *members,
+    )
+    places = {placed["pod"]: placed["node"] for placed in found["placements"]}
+    assert places == {f"g-{i}": "b" for i in range(3)}

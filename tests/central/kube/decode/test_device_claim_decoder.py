@@ -205,6 +205,21 @@ def test_the_status_of_a_claim() -> None:
     assert (found.places, found.reserved) == ((ZONE,), ("a",))
 
 
+def test_a_claim_of_a_podgroup() -> None:
+    owner = {"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1beta1", "name": "g"}
+    user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "u1"}
+    made = changed(CLAIM, "metadata/ownerReferences", [{**owner, "uid": "u1", "controller": True}])
+    found = decode_device_claim(made)
+    assert (found.pod, found.group) == ("", "g")
+    found = decode_device_claim({**CLAIM, "status": {"reservedFor": [user]}})
+    assert (found.pod, found.group, found.reserved) == ("pod-uid", "g", ("u1",))
+    for other in ({"apiVersion": "scheduling.volcano.sh/v1beta1"}, {"controller": False}):
+        owners = [{**owner, "uid": "u1", "controller": True, **other}]
+        assert not decode_device_claim(changed(CLAIM, "metadata/ownerReferences", owners)).group
+    pods = [{"resource": "podgroups", "name": "g", "uid": "u1"}]
+    assert not decode_device_claim({**CLAIM, "status": {"reservedFor": pods}}).group
+
+
 EXACTLY = "spec/devices/requests/0/exactly"
 
 

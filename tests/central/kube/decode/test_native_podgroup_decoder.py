@@ -3,6 +3,7 @@
 import pytest
 
 from central.kube.decode.native_podgroup_decoder import native_podgroup_gone
+from central.model.device_claims import PodDeviceClaim
 from central.model.facts import GangGone, GangSeen
 from central.model.json_types import Json
 from protos import names
@@ -48,6 +49,18 @@ def test_the_queue_and_preferences_are_annotations() -> None:
         "spread",
         False,
     )
+
+
+def test_the_claims_that_its_pods_share() -> None:
+    claims = [
+        {"name": "a", "resourceClaimTemplateName": "t"},
+        {"name": "b", "resourceClaimName": "c"},
+    ]
+    found = seen({**GANG, "resourceClaims": claims})
+    assert found.device_claims == (PodDeviceClaim("a", "", "t"), PodDeviceClaim("b", "c"))
+    assert not found.error
+    many = [{"name": f"n{i}", "resourceClaimName": "c"} for i in range(65)]
+    assert "resourceClaims: 65 entries" in seen({**GANG, "resourceClaims": many}).error
 
 
 @pytest.mark.parametrize(
@@ -134,7 +147,7 @@ def test_the_phase_is_what_its_condition_says(version: str, kind: str) -> None:
         ),
         (
             {**GANG, "resourceClaims": [{"name": "net"}]},
-            "spec.resourceClaims: dynamic resource allocation is not supported",
+            "spec.resourceClaims[net]: needs either resourceClaimName or resourceClaimTemplateName",
         ),
         ({**GANG, "priority": "high"}, "spec.priority: 'high' is not a whole number"),
         (["x"], "spec: its value has the wrong type"),

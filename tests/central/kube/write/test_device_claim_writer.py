@@ -213,6 +213,24 @@ def test_the_outcome_is_told_after_the_release(connected: Connected, conflicts: 
     assert attempts == (3 if conflicts == 1 else 5)
 
 
+def test_a_claim_of_a_podgroup_is_reserved_for_it(connected: Connected) -> None:
+    """It stays so when the binding of one of its pods fails, because others may use it."""
+    there = ClaimServer()
+    there.bound = failure(403, "denied by a webhook")
+    shared = BIND.device_claims[0]._replace(group=("g", "g-uid"))
+
+    def answer(call: Call) -> Answer:
+        return there.bound if call.path.endswith("/binding") else there.answer(call)
+
+    with Scripted(answer) as server:
+        for _ in range(2):
+            found = outcome(connected(server.url), BIND._replace(device_claims=(shared,)))
+            assert found == BindFailed("u", "n1", "denied by a webhook")
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g-uid"}
+    assert there.status["reservedFor"] == [group]
+    assert "allocation" in there.status
+
+
 def test_a_claim_with_other_users_stays_allocated(connected: Connected) -> None:
     there = ClaimServer(allocation=allocation("gpu-0"), reservedFor=[OTHERS])
     there.bound = failure(403, "denied by a webhook")
