@@ -224,7 +224,10 @@ class CoordinatorApp:
             self.state.standstills.end()
         self.rates.report(member, now, step, samples, seconds, epoch_left=left)
         self.pauses.report(now, number, step)
-        self.state.gpu_time.report(now, number, step, self.state.membership)
+        members = self.state.membership
+        self.state.gpu_time.report(now, number, step, members)
+        if members.live is not None and members.proposal is None:
+            self.state.speeds.report(now, members.live, members.plan, step, samples)
         return answer
 
     def standstill(self, data: Json) -> Json:

@@ -69,6 +69,8 @@ def training_progress(
         for rank, member in sorted(chosen):
             found.members.append(_member(rates, rank, member, straggles=member in slow))
     found.gpu_seconds.update(state.gpu_time.spent)
+    for (size, nodes), per_s in state.speeds.told.items():
+        found.speeds.add(members=size, nodes=nodes, per_s=per_s)
     found.queues.extend(_queue(name, one, now) for name, one in state.tasks.queues.items())
     if live is not None and (pause := pauses.latest) and pause.generation == live.number:
         found.pause.generation, found.pause.seconds = pause.generation, pause.seconds

@@ -126,6 +126,7 @@ FILES_TEXT = _limit(
 RESIZE_COST_S = _limit(
     86_400, "seconds that a change of an elastic Job's size may cost", "a day; less is worth it"
 )
+MEASURED_SPEEDS = _limit(64, "measured speeds of an elastic Job", "the ones measured last count")
 SPEEDS = _limit(2000, "entries of an elastic Job's annotation lockstep.dev/speed", "")
 SPEED_TEXT = _limit(2**15, "characters of this annotation", "2,000 entries need about 24,000")
 SPEED_MODELS = _limit(16, "different GPU models in it", "each has a table of its own")

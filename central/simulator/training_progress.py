@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
-from central.model.facts import JobSeen
+from central.model.facts import CoordinatorReported, JobSeen
 from central.model.json_types import Json
 from central.model.speed_table import SpeedTable
 from central.scheduler.elastic.elastic_gang import COST_S
@@ -19,6 +19,8 @@ from central.simulator.sim_pod import SimPod
 from protos.names import SPEED, WORK
 
 JobKey = tuple[str, str]  # namespace, name
+MEASURED_S = 30.0  # after a change of size
+_EVERY = 1 << 31  # generation that it follows
 _Place = tuple[str, frozenset[str]]  # a node, and the models of its GPUs
 
 
@@ -34,6 +36,8 @@ class TrainingJob:
     since: float = 0.0  # the last settlement
     paused_until: float = 0.0
     changes: int = 0  # of its members
+    uid: str = ""  # of the Job, where its coordinator measures speeds; empty: it does not
+    measured: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def settle(self, now: float) -> None:
         """Counts what was trained since the last time."""
@@ -48,6 +52,12 @@ class TrainingJob:
         nodes = len({node for node, _ in self.members.values()})
         speeds = self.speeds.on({model for _, models in self.members.values() for model in models})
         self.rate = speeds.at(len(self.members), nodes) / self.speeds.at(1, 1)
+
+    def measure(self) -> CoordinatorReported:
+        place = (len(self.members), len({node for node, _ in self.members.values()}))
+        self.measured[place] = self.rate
+        speeds = tuple((*each, rate) for each, rate in sorted(self.measured.items()))
+        return CoordinatorReported(*self.key, self.uid, _EVERY, (), speeds=speeds)
 
     def ends_at(self) -> float | None:
         if not self.members:

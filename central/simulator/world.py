@@ -40,7 +40,7 @@ from central.simulator.sim_kubelets import SimKubelets
 from central.simulator.sim_pod import PodPlan, SimPod, first_uid, gpus_of, group_of, job_of, waits
 from central.simulator.simulation_result import Ended, Evicted, Placed, Resized, SimulationResult
 from central.simulator.suspended_work import SuspendedWork
-from central.simulator.training_progress import TrainingJob, TrainingProgress
+from central.simulator.training_progress import MEASURED_S, TrainingJob, TrainingProgress
 from central.simulator.volume_controller import VolumeController
 from protos.names import GRACE, RUNS_FOR, START_TAKES
 from protos.topology import indices_of
@@ -412,6 +412,14 @@ class World:
         yield from self._budget_statuses.changes()
         for at, job in self._training.ends():
             self.events.append((at, partial(self._trained, job, job.changes)))
+            if job.uid:
+                then = max(now, job.paused_until) + MEASURED_S
+                self.events.append((then, partial(self._measured, job, job.changes)))
+
+    @staticmethod
+    def _measured(job: TrainingJob, changes: int, _: float) -> Iterator[Fact]:
+        if changes == job.changes:
+            yield job.measure()
 
     def _trained(self, job: TrainingJob, changes: int, now: float) -> Iterator[Fact]:
         """Ends the Job's pods because its work is done, unless its members have changed since."""

@@ -1132,6 +1132,7 @@ class TrainingProgress(_message.Message):
     SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
     GPU_SECONDS_FIELD_NUMBER: _builtins.int
+    SPEEDS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """that is live; 0: none"""
     left_out: _builtins.int
@@ -1156,6 +1157,10 @@ class TrainingProgress(_message.Message):
     def gpu_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """of the Job's GPUs so far, by what they were used for; at most 16"""
 
+    @_builtins.property
+    def speeds(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredSpeed]:
+        """at most 64"""
+
     def __init__(
         self,
         *,
@@ -1167,16 +1172,43 @@ class TrainingProgress(_message.Message):
         samples_per_s: _builtins.float = ...,
         pause: Global___Pause | None = ...,
         gpu_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        speeds: _abc.Iterable[Global___MeasuredSpeed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "pause", b"pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "generation", b"generation", "gpu_seconds", b"gpu_seconds", "left_out", b"left_out", "members", b"members", "pause", b"pause", "queues", b"queues", "samples_per_s", b"samples_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left", "epoch_left", b"epoch_left", "generation", b"generation", "gpu_seconds", b"gpu_seconds", "left_out", b"left_out", "members", b"members", "pause", b"pause", "queues", b"queues", "samples_per_s", b"samples_per_s", "speeds", b"speeds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__epoch_left: _TypeAlias = _typing.Literal["epoch_left"]  # noqa: Y015
     _WhichOneofArgType__epoch_left: _TypeAlias = _typing.Literal["_epoch_left", b"_epoch_left"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch_left) -> _WhichOneofReturnType__epoch_left | None: ...
 
 Global___TrainingProgress: _TypeAlias = TrainingProgress  # noqa: Y015
+
+@_typing.final
+class MeasuredSpeed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    PER_S_FIELD_NUMBER: _builtins.int
+    members: _builtins.int
+    nodes: _builtins.int
+    per_s: _builtins.float
+    """records, or steps where processes report no records"""
+    def __init__(
+        self,
+        *,
+        members: _builtins.int = ...,
+        nodes: _builtins.int = ...,
+        per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "nodes", b"nodes", "per_s", b"per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredSpeed: _TypeAlias = MeasuredSpeed  # noqa: Y015
 
 @_typing.final
 class MemberProgress(_message.Message):

@@ -16,6 +16,7 @@ from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
+from protos.names import SPEED
 
 Json = dict[str, Any]
 
@@ -157,13 +158,25 @@ def simulate(
     headroom: float = 0.0,
     *,
     yields: bool = False,
+    measured: bool = False,
 ) -> Run:
+    """measured: the scheduler learns of speeds from coordinators, and not from annotations."""
     placed = [(SourceLocation("elastic", index), raw) for index, raw in enumerate(documents)]
     scheduler = new_scheduler(levels, elastic_headroom=headroom)
     read = scenario.read(placed, ("lockstep",), levels, yield_to_others=yields)
+    if measured:
+        _forget_speeds(read)
     result = Simulation(read, scheduler, seed=seed, until_s=until_s).run()
     check_invariants(scheduler)
     return Run(result, until_s)
+
+
+def _forget_speeds(read: scenario.Scenario) -> None:
+    for raw in read.jobs.values():
+        meta = raw["metadata"]
+        if job := read.training.get((meta["namespace"], meta["name"])):
+            job.uid = meta["uid"]
+            del meta["annotations"][SPEED]
 
 
 def jobs(count: int) -> list[str]:

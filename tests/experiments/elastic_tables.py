@@ -182,8 +182,12 @@ def _racks(figures: Figures) -> Table:
 
 
 def _pollux(figures: Figures, folder: Path) -> Table:
+    """Without speeds no published workload may take longer than with the tuned sizes of its jobs, as run here."""
     columns = ("load", "Pollux, adapts batches", "Tiresias", "Optimus", "even", "asked", "goodput")
-    table = new_table(f"Pollux's workloads, sizes only, mean completion ({folder})", *columns)
+    told = "told: speeds, work, what a change costs"
+    table = new_table(
+        f"Pollux's workloads, sizes only, mean completion; {told} ({folder})", *columns
+    )
     for load, published in PUBLISHED_S.items():
         jobs = list(artifact.workloads(folder, load))
         even = [workload.run(each) for each in jobs]
@@ -192,10 +196,21 @@ def _pollux(figures: Figures, folder: Path) -> Table:
         asked = ASKED_S[load]
         found = mean(outcome.mean_s for outcome in outcomes)
         figures.row(table, cells, f"≤ {asked} s", _completion(outcomes), holds=found <= asked)
+        measured = [workload.run(each, objective=GOODPUT, measured=True) for each in jobs]
+        found = mean(outcome.mean_s for outcome in measured)
+        tuned = [workload.run(each, fixed=True) for each in jobs]
+        most = mean(outcome.mean_s for outcome in tuned)
+        holds = found <= most and all(map(_no_longer, measured, tuned))
+        cells = (f"{load}: speeds measured, not told", "", "", "", "")
+        figures.row(table, cells, f"≤ {most:.0f} s, as tuned", _completion(measured), holds=holds)
         cycle_ms = max(_cycle_ms(outcome) for outcome in outcomes)
         cells = (f"{load}: 99th percentile of a cycle", "", "", "", "")
         figures.row(table, cells, "≤ 100 ms", f"{cycle_ms:.0f} ms", holds=cycle_ms <= 100)
     return table
+
+
+def _no_longer(outcome: Outcome, tuned: Outcome) -> bool:
+    return outcome.mean_s <= tuned.mean_s
 
 
 def _cycle_ms(outcome: Outcome) -> float:
@@ -234,14 +249,16 @@ def _sia(figures: Figures, folder: Path) -> Table:
 
 def _generated(figures: Figures) -> Table:
     """The published figures and what was asked are those of the published workloads."""
-    columns = ("load", "tuned fixed sizes", "even", "asked", "goodput")
-    table = new_table("Workloads like Pollux's, sizes only, mean completion (one seed)", *columns)
+    columns = ("load", "tuned fixed sizes", "even", "goodput, speeds not told", "asked", "goodput")
+    told = "told: speeds, work, what a change costs"
+    table = new_table(f"Workloads like Pollux's, sizes only, mean completion; {told}", *columns)
     for load in PUBLISHED_S:
         jobs = generator.workload(load, 0)
         fixed = workload.run(jobs, fixed=True)
         found = workload.run(jobs, objective=GOODPUT)
         most = TUNED * fixed.mean_s
-        cells = (load, _completion([fixed]), _completion([workload.run(jobs)]))
+        measured = workload.run(jobs, objective=GOODPUT, measured=True)
+        cells = (load, *(_completion([each]) for each in (fixed, workload.run(jobs), measured)))
         figures.row(
             table, cells, f"≤ {most:.0f} s", _completion([found]), holds=found.mean_s <= most
         )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from central.model.jobspec import EVEN, GOODPUT
+from central.simulator import training_progress, world
 from tests.experiments.pollux import generator, workload
 from tests.experiments.pollux.workload import speeds
 
@@ -18,6 +19,18 @@ def test_sizes_by_what_there_is_are_faster_than_tuned_sizes(objective: str) -> N
     assert len(elastic.completion_s) == len(jobs) == generator.JOBS["0.5"]
     assert elastic.mean_s <= 0.9 * fixed.mean_s
     assert elastic.resizes <= 5
+
+
+def test_measured_speeds_are_better_than_none_and_than_tuned_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = generator.workload("0.5", 1)
+    measured = workload.run(jobs, objective=GOODPUT, measured=True)
+    assert measured.mean_s <= 0.9 * workload.run(jobs, fixed=True).mean_s
+    monkeypatch.setattr(training_progress, "MEASURED_S", 1e9)
+    monkeypatch.setattr(world, "MEASURED_S", 1e9)
+    unknown = workload.run(jobs, objective=GOODPUT, measured=True)
+    assert measured.mean_s <= 0.95 * unknown.mean_s
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ from dataclasses import replace
 from central.controllers.job.job import Job, RequestedSize
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
-from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, most_on_a_node, on_its_gpus
+from central.scheduler.elastic.fitted_speeds import with_measured
 from central.scheduler.state.cluster_state import ClusterState
 
 
@@ -29,8 +30,10 @@ def _view(job: Job, state: ClusterState) -> ElasticGang | None:
     step = job.reported.step if job.reported is not None and task.work_left is not None else 0
     if job.reported is not None and (cost_s := job.reported.resize_cost_s) is not None:
         task = replace(task, cost_s=cost_s)
-    own = (pod for pod in counts.placed if pod.seen.part and pod.seen.part.task == task.task)
+    own = [pod for pod in counts.placed if pod.seen.part and pod.seen.part.task == task.task]
     task = on_its_gpus(task, own, state.nodes)
+    if own and job.reported is not None and job.reported.speeds:
+        task = with_measured(task, job.reported.speeds, most_on_a_node(own, state.nodes))
     stamp = (
         id(counts),
         len(counts.placed),

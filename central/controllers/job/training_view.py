@@ -2,6 +2,8 @@
 
 from central.controllers.job.job import Job
 from central.model.timestamps import duration
+from central.scheduler.elastic.fitted_speeds import holds
+from protos.names import SPEED
 
 MOST_WHY = 300  # characters of the latest task's reason
 
@@ -12,6 +14,9 @@ def describe(job: Job, now: float) -> str:
     if said is None:
         return ""
     parts = [each for each in (said.standstill, said.pairs) if each]
+    declared = job.spec.elastic.speeds if job.spec.elastic is not None else None
+    if declared and not declared.by_model and not holds(declared, said.speeds):
+        parts.append(f"its {SPEED} differs from what is measured, which counts instead")
     if said.checkpoint is None:
         parts.append("no complete checkpoint")
     else:

@@ -10,6 +10,7 @@ from math import inf
 from central.controllers.training.checkpoints import Checkpoints
 from central.controllers.training.generation import nearness
 from central.controllers.training.gpu_time import GpuTime
+from central.controllers.training.measured_speeds import MeasuredSpeeds
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.pair_checks import BAD_PLACE, PairChecks, PairReport
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
@@ -21,6 +22,7 @@ from central.model.json_types import Json, ReadOnlyJson
 SCHEMA = 3
 STANDS_STILL = 75  # the exit code of a member that is replaced for it
 _META, _MEMBERS, _CHECKPOINTS, _GPU_TIME = "meta", "membership", "checkpoints", "gpu time"
+_SPEEDS = "speeds"
 
 
 class UnreadableState(Exception):
@@ -47,6 +49,7 @@ class StoredState:
         self.standstills = Standstills()
         self.gpu_time = GpuTime()
         self.pairs = PairChecks()
+        self.speeds = MeasuredSpeeds()
         self._written: dict[str, object] = {}
         self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
         self._journals: dict[str, QueueJournal] = {}
@@ -126,6 +129,7 @@ class StoredState:
         self._note(found, _CHECKPOINTS, self.checkpoints.version, self.checkpoints.snapshot)
         stored = (self.membership.version, self.checkpoints.version)  # it changes all the time
         self._note(found, _GPU_TIME, stored, self.gpu_time.snapshot)
+        self._note(found, _SPEEDS, stored, self.speeds.snapshot)
         for name, queue in self.tasks.queues.items():
             mark = (queue.source.total, len(queue.source.names))
             self._note(found, f"source/{name}", mark, queue.source.json)
@@ -184,4 +188,6 @@ class StoredState:
             self.checkpoints = Checkpoints.restore(sections[_CHECKPOINTS], now)
         if _GPU_TIME in sections:
             self.gpu_time = GpuTime.restore(sections[_GPU_TIME])
+        if _SPEEDS in sections:
+            self.speeds = MeasuredSpeeds.restore(sections[_SPEEDS])
         self.tasks.restore(now, sections)

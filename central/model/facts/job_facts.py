@@ -160,6 +160,8 @@ class CoordinatorReported:
     pairs: str = ""  # the weak pairs that the latest check before a start found
     replaced: frozenset[str] = frozenset()  # uids of pods that are to be replaced
     resize_cost_s: float | None = None  # that changes of size were measured to cost; None: none was
+    # Measured: members, the number of their nodes, and steps or records a second there.
+    speeds: tuple[tuple[int, int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

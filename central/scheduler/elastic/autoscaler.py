@@ -206,6 +206,7 @@ class Autoscaler:
                 gang.settled,
                 len(gang.unready),
                 gang.task.most,
+                gang.task.speeds,
             )
             for gang in gangs
         )

@@ -15,6 +15,7 @@ from math import isfinite
 
 from central.controllers.training.tasks import MOST_QUEUES
 from central.model import limits
+from central.model.speed_table import LEAST, MOST
 from central.server.grpc.training_plans import TrainingPlans
 from protos.stubs import fleet_pb2 as pb
 
@@ -87,6 +88,11 @@ def mistake(report: pb.TrainingReport) -> str:
         return f"progress.gpu_seconds: more than {_ACTIVITIES_MOST}"
     if not all(name.isalpha() and len(name) <= limits.NAME for name in progress.gpu_seconds):
         return "progress.gpu_seconds: a name is not a word"
+    if len(progress.speeds) > limits.MEASURED_SPEEDS:
+        return f"progress.speeds: more than {limits.MEASURED_SPEEDS}"
+    for one in progress.speeds:
+        if not (1 <= one.nodes <= one.members <= limits.REPLICAS and LEAST <= one.per_s <= MOST):
+            return "progress.speeds: no nodes, fewer members than nodes, or no speed"
     amounts = [progress.samples_per_s, *progress.gpu_seconds.values()]
     amounts += [each for one in progress.members for each in (one.step_s, one.samples_per_s)]
     amounts += [each for one in progress.queues for each in (one.tasks_per_s, one.records_per_s)]

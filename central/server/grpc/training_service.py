@@ -235,6 +235,7 @@ class TrainingService:
             request.pairs,
             frozenset(uid for uid in request.replaced[:REPLACED_MOST] if len(uid) <= UID_MOST),
             self._cost_s(request, uid),
+            tuple(sorted((one.members, one.nodes, one.per_s) for one in request.progress.speeds)),
         )
 
     def _cost_s(self, request: pb.TrainingReport, uid: str) -> float | None:

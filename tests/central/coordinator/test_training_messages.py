@@ -1,7 +1,10 @@
 """What the coordinator reports of its members, queues and the latest change."""
 
+from typing import Any
+
 import pytest
 
+from central.controllers.training import measured_speeds
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.stored_state import StoredState
@@ -12,6 +15,7 @@ from central.coordinator.training_messages import training_progress
 from central.model import limits
 from protos.stubs import fleet_pb2 as pb
 from tests.central.controllers.training.test_membership import ack_all, process
+from tests.central.coordinator.test_bad_requests import ME, Served, serve
 
 
 def running(members: int = 3) -> StoredState:
@@ -150,3 +154,21 @@ def test_the_pause_of_the_live_generation_alone() -> None:
     state.membership.live.number = 4  # type: ignore[union-attr]
     found = training_progress(state, RequestRates(), pauses, 10.0)
     assert (found.pause.generation, found.pause.seconds, found.pause.repeated_steps) == (4, 8.0, 2)
+
+
+def test_reports_of_steps_become_a_measured_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the coordinator's successor knows, too."""
+    monkeypatch.setattr(measured_speeds, "SPAN_S", 0.0)
+
+    async def story(served: Served) -> None:
+        for step in range(1, measured_speeds.STEPS + 2):
+            await served.ok("/v1/report", {**ME, "generation": 1, "step": step})
+        found = told(served.app.state).speeds
+        assert [(one.members, one.nodes) for one in found] == [(2, 2)]
+        assert found[0].per_s > 0
+        successor = StoredState(served.app.state.job, served.app.state.membership.rules)
+        sections: dict[str, Any] = {**served.app.state.changes(0.0, whole=True)}
+        successor.read(sections, 0.0)
+        assert told(successor).speeds == found
+
+    serve(story)

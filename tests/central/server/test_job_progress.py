@@ -144,6 +144,21 @@ WRONG = {
     "an infinite rate": pb.TrainingProgress(queues=[pb.QueueProgress(tasks_per_s=inf)]),
     "a negative rate": pb.TrainingProgress(queues=[pb.QueueProgress(records_per_s=-0.1)]),
     "a negative pause": pb.TrainingProgress(pause=pb.Pause(seconds=-0.1)),
+    "a speed of no members": pb.TrainingProgress(speeds=[pb.MeasuredSpeed(nodes=0, per_s=1.0)]),
+    "more nodes than members": pb.TrainingProgress(
+        speeds=[pb.MeasuredSpeed(members=1, nodes=2, per_s=1.0)]
+    ),
+    "too many members measured": pb.TrainingProgress(
+        speeds=[pb.MeasuredSpeed(members=limits.REPLICAS + 1, nodes=1, per_s=1.0)]
+    ),
+    "no speed": pb.TrainingProgress(speeds=[pb.MeasuredSpeed(members=1, nodes=1)]),
+    "a speed of NaN": pb.TrainingProgress(speeds=[pb.MeasuredSpeed(members=1, nodes=1, per_s=nan)]),
+    "an infinite measured speed": pb.TrainingProgress(
+        speeds=[pb.MeasuredSpeed(members=1, nodes=1, per_s=inf)]
+    ),
+    "too many speeds": pb.TrainingProgress(
+        speeds=[pb.MeasuredSpeed(members=1, nodes=1, per_s=1.0)] * (limits.MEASURED_SPEEDS + 1)
+    ),
     "a repetition of NaN": pb.TrainingProgress(pause=pb.Pause(repeated_s=nan)),
 }
 
@@ -164,5 +179,6 @@ def test_what_makes_no_sense_is_refused(
 def test_the_largest_that_is_accepted() -> None:
     rows = [pb.MemberProgress(member=n, rank=n) for n in range(limits.REPORTED_MEMBERS)]
     queues = [pb.QueueProgress(name="x" * 253)] * 16
-    progress = pb.TrainingProgress(members=rows, queues=queues)
+    speeds = [pb.MeasuredSpeed(members=1, nodes=1, per_s=1e-9)] * limits.MEASURED_SPEEDS
+    progress = pb.TrainingProgress(members=rows, queues=queues, speeds=speeds)
     assert job_progress.mistake(pb.TrainingReport(progress=progress)) == ""

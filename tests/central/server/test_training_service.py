@@ -186,6 +186,19 @@ def test_what_changes_of_size_cost_is_their_mean(
     assert costs(scheduler) == [None, 10.0, 15.0, 307.5]
 
 
+def test_measured_speeds_are_facts_in_one_order(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    for places in ([(8, 2), (4, 1)], [(4, 1), (8, 2)]):
+        report = pb.TrainingReport(plan=5 << 32 | 7, members="0-1,3", step=4)
+        for members, nodes in places:
+            report.progress.speeds.add(members=members, nodes=nodes, per_s=members / 2)
+        training.Report(report, metadata=MINE)
+    [fact] = scheduler.facts
+    assert isinstance(fact, CoordinatorReported)
+    assert fact.speeds == ((4, 1, 2.0), (8, 2, 4.0))
+
+
 @pytest.mark.parametrize(
     ("says", "cost_s"),
     [((1, 0, ""), None), ((2, 0, ""), 30.0), ((2, 1, ""), None), ((2, 0, "tasks"), None)],

@@ -92,6 +92,19 @@ def test_who_starts_gets_its_share_of_those_who_shrink_for_it() -> None:
     assert [each.members for each in run.result.resized if each.name == "e"] == [1, 8, 4]
 
 
+def test_seats_follow_speeds_that_nobody_declared() -> None:
+    """Two are measured with two sizes, because a third comes; the first is hardly faster with more members."""
+    goodput = ["--objective=goodput", "--hold=10s"]
+    slow = training("e", "9000s", "1:1 16:1.1", arguments=goodput)
+    fast = training("f", "9000s", "1:1 16:16", arguments=goodput)
+    story = [machine(0, 16), slow, fast, rigid("r", 4, 100)]
+    run = simulate(story, 400, measured=True)
+    assert sizes(run, "e", "f", at_s=90) == [8, 8], "nothing is known yet"
+    few, many = sizes(run, "e", "f", at_s=300)
+    assert few + many == 12
+    assert few <= 4
+
+
 def test_work_that_is_no_time_is_bad_input() -> None:
     with pytest.raises(BadInput, match=r"annotations\.lockstep\.dev/work"):
         simulate([machine(0), training("e", work="soon")], 10)

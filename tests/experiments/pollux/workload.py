@@ -175,14 +175,15 @@ def run(
     fixed: bool = False,
     objective: str = "even",
     cluster: tuple[Nodes, ...] = POLLUX,
+    measured: bool = False,
 ) -> Outcome:
-    """fixed: each job has its tuned size, and waits for it."""
+    """fixed: each job has its tuned size, and waits for it. measured: the scheduler is not told the speeds."""
     documents = list(_nodes(cluster))
     for job in jobs:
         table, most = speeds(job.models, job.batch, cluster)
         documents.append(job.manifest(table, most, fixed=fixed, objective=objective))
     levels = (PRODUCT,) if len(cluster) > 1 else ()
-    result = elastic.simulate(documents, END_S, levels=levels).result
+    result = elastic.simulate(documents, END_S, levels=levels, measured=measured).result
     ended = {end.name: end.at_s for end in result.ended if end.kind == "Job"}
     assert len(ended) == len(jobs), sorted({job.name for job in jobs} - ended.keys())
     completion = {job.name: ended[job.name] - job.at_s for job in jobs}

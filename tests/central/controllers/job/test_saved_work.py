@@ -6,6 +6,7 @@ import pytest
 
 from central.controllers.composite import jobs_of
 from central.controllers.job import elastic_jobs
+from central.controllers.job.training_view import describe
 from central.model.facts import CoordinatorReported, PrioritySeen
 from tests.central.controllers.job.job_api import NAMESPACE, Api, job
 
@@ -86,3 +87,24 @@ def test_what_changes_of_size_cost_is_measured(
     api.step()
     [gang] = elastic_jobs.elastic_gangs(jobs_of(api.cluster), api.cluster.state)
     assert (gang.cost_s, gang.hold_s) == (cost_s, hold_s)
+
+
+def test_measured_speeds_count_instead_of_wrong_ones() -> None:
+    """The Job, which has three members on one node, says that each makes it twice as fast."""
+    api = Api(nodes=1)
+    raw = rigid("j")
+    raw["metadata"]["annotations"] = {"lockstep.dev/speed": "1:1 2:2 3:3"}
+    api.apply(raw)
+    api.settle()
+    uid = api.there["Job", "j"]["metadata"]["uid"]
+    for measured, counts in (((3, 1, 6.0),), 3.0), (((1, 1, 4.0), (3, 1, 6.0)), 1.5):
+        api.tell(CoordinatorReported(NAMESPACE, "j", uid, 0, (0, 1, 2), speeds=measured))
+        api.step()
+        jobs = jobs_of(api.cluster)
+        [gang] = elastic_jobs.elastic_gangs(jobs, api.cluster.state)
+        assert gang.task.speeds is not None
+        found = gang.task.speeds.at(3, 1) / gang.task.speeds.at(1, 1)
+        assert found == pytest.approx(counts, rel=0.1)
+        [job] = jobs.elastic.values()
+        said = "lockstep.dev/speed differs from what is measured" in describe(job, api.now)
+        assert said == (counts == 1.5)

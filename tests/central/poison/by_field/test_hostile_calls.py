@@ -70,6 +70,7 @@ def training_report() -> pb.TrainingReport:
     report.progress.queues.add(name="q", todo=1)
     report.progress.pause.generation = 1
     report.progress.gpu_seconds["training"] = 1.0
+    report.progress.speeds.add(members=2, nodes=1, per_s=1.0)
     return report
 
 
