@@ -103,6 +103,11 @@ RACK = f"{DOMAIN}/rack"
 REST_OF_POD = ""
 # Levels that agents report from the GPUs' own data, used like node labels.
 CLIQUE = f"{DOMAIN}/clique"
+CLIQUES = (
+    CLIQUE,
+    "nvidia.com/gpu.clique",
+)  # the second is a label of NVIDIA's GPU Feature Discovery
+COMPUTE_DOMAIN = "compute-domain-default-channel.nvidia.com"  # DeviceClass of its workload's pods
 CHASSIS = f"{DOMAIN}/chassis"
 DOMAINS = f"{DOMAIN}/domains"  # annotation of a bound pod: its domains, widest first: z1/b2/r3
 NODE = "node"  # the level between label domains and islands

@@ -25,7 +25,7 @@ from central.scheduler.placement import (
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.state.subgroups import BundleKey, Subgroup, SubgroupDivision, Unit
-from protos.names import BALANCE, GPU, NODE, PARTS_OF_NODE, SPREAD
+from protos.names import BALANCE, CLIQUES, COMPUTE_DOMAIN, GPU, NODE, PARTS_OF_NODE, SPREAD
 from protos.slicing import requests_devices
 
 GANGS_ADDED_UP = 64
@@ -300,9 +300,25 @@ class _Bundles:
 
 
 def _required(state: ClusterState, gang: Gang) -> str:
-    """The widest level that the gang may span."""
+    """The widest level that the gang may span. Without one in its object or pods, pods of a ComputeDomain share an
+    NVLink clique if that is a level of the network tree."""
     tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
-    return _level(state, gang.required, tier)
+    if gang.required or tier is not None or not state.podclasses.device_claims.used:
+        return _level(state, gang.required, tier)
+    known = state.snapshot.columns.domains.levels
+    clique = next((level for level in CLIQUES if level in known), "")
+    return clique if clique and any(map(_is_in_compute_domain, gang.counts.waiting)) else ""
+
+
+def _is_in_compute_domain(pod: Pod) -> bool:
+    """Returns whether a claim of the pod asks for a channel of a ComputeDomain of NVIDIA's driver."""
+    needs = pod.spec.devices
+    return needs is not None and any(
+        each.device_class == COMPUTE_DOMAIN
+        for spec in (*needs.own, *(spec for _, spec in needs.shared))
+        for request in spec.requests
+        for each in request
+    )
 
 
 def _without_part(level: str, groups: PodCounts) -> str:
