@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import combinations
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from central.scheduler.queues.min_resources import outstanding
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.usage_by_priority import UsageByPriority
+from central.scheduler.reservation.competition import compete
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
@@ -247,13 +249,16 @@ def _reservations(scheduler: Scheduler) -> None:
     """Each reservation is of a waiting gang, or of one that is moved, and its capacity is still free after the
     cycle."""
     snapshot = scheduler.state.snapshot
-    heads: Counter[str] = Counter()
+    heads = [held for held in scheduler.reservations.values() if not held.by_eviction]
+    for one, other in combinations(heads, 2):
+        assert one.queue != other.queue or not compete(snapshot, one.request, other.request), (
+            f"{one.gang.name} and {other.gang.name} compete, and both have reservations"
+        )
     for key, kept in scheduler.reservations.items():
         if kept.moved is None:
             assert scheduler.state.pending.waiting.get(key) is kept.gang, (
                 f"{key} has a reservation and is not waiting"
             )
-        heads[kept.queue] += not kept.by_eviction
         free = snapshot.columns.free[kept.place.rows, : kept.withheld.shape[1]]
         assert (np.maximum(free, 0) >= kept.withheld).all(), (
             f"capacity reserved for {kept.gang.name} is in use"
@@ -262,7 +267,6 @@ def _reservations(scheduler: Scheduler) -> None:
         assert volumes.available(kept.withheld_volumes) == kept.withheld_volumes, (
             f"volumes reserved for {kept.gang.name} are in use"
         )
-    assert all(count <= 1 for count in heads.values()), "a queue has two reservations for its head"
 
 
 def _candidates(scheduler: Scheduler) -> None:

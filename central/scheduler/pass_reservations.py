@@ -8,8 +8,10 @@ from math import inf
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.inventory.pods import LATE
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import reclaim
 from central.scheduler.queues.entitlement import would_be_reclaimed
+from central.scheduler.reservation.competition import compete
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.reservation.withholding import WithheldCapacity
@@ -56,7 +58,7 @@ class PassReservations:
             else:
                 self.broken.add(key)
                 self.cancel(held)
-        self._keep_one_head_per_queue()
+        self._keep_one_of_rivals()
 
     def _holds(self, key: GangKey, held: Reservation) -> bool:
         """Whether the gang still waits, or its moved pods are still to be made again."""
@@ -102,15 +104,32 @@ class PassReservations:
         elif terminating:
             self._pending.preemption_retry_at.add(min(at for at, _ in terminating))
 
-    def _keep_one_head_per_queue(self) -> None:
-        """Drops the younger one of two heads in a queue: a gang that moves to another queue takes its reservation
-        along."""
-        heads = [held for held in self.by_key.values() if not held.by_eviction]
-        seen: set[str] = set()
-        for held in sorted(heads, key=lambda held: held.head_since):
-            if held.queue in seen:
+    def heads(self) -> list[Reservation]:
+        """Returns the reservations that wait until others end, the oldest first."""
+        heads = (each for each in self.by_key.values() if not each.by_eviction)
+        return sorted(heads, key=lambda each: each.head_since)
+
+    def rivals(
+        self, gang: Gang, request: PlacementRequest, start: float = 0.0
+    ) -> list[Reservation]:
+        """Returns the reservations of other gangs that compete with this one: those of its queue, and those with a
+        known start, where both gangs could use some of the same nodes. One of all these has a reservation. A second one
+        would keep GPUs idle that the first does not need. start: that of the gang."""
+        snapshot = self._state.snapshot
+        return [
+            held
+            for held in self.heads()
+            if held.gang is not gang
+            and (held.queue == gang.queue or max(held.start, start) < inf)
+            and compete(snapshot, held.request, request)
+        ]
+
+    def _keep_one_of_rivals(self) -> None:
+        """Drops the younger of two reservations that compete by now: a gang takes its own along to another queue, and
+        labels and starts change."""
+        for held in reversed(self.heads()):
+            if self.rivals(held.gang, held.request, held.start):
                 self.drop(held.gang.key)
-            seen.add(held.queue)
 
     def evictions(self, held: Reservation) -> list[Evict]:
         """What is to be asked for now. A pod is asked for once a cycle: if its claim is dropped and another one takes

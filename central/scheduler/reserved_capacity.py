@@ -37,7 +37,7 @@ from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
-MAX_HEADS = 8  # queues whose first gang has a reservation
+MAX_HEADS = 8  # gangs with a reservation, until which others get one
 _by_eviction = attrgetter("by_eviction")
 
 # The quota that victims must free, as alternatives; none: what terminates in any case suffices. None: no victims help.
@@ -139,8 +139,7 @@ class ReservedCapacity:
         """Drops the gang's reservation, and updates those that it was allowed to use."""
         self._claims.on_bound()
         self._held.pods_changed()
-        gang.preemption.head_since = None
-        gang.preemption.latest_start, gang.preemption.overrun = inf, 1.0
+        gang.preemption.end_of_turn()
         if (own := self._reservations.get(gang.key)) is not None:
             self.claimed += [gang] if own.by_eviction else []
             gang.preemption.started_by_reservation = not own.by_eviction
@@ -174,23 +173,16 @@ class ReservedCapacity:
             self._held.drop(key)
             own = None
         if own is None:
-            head = self._head(gang)
-            since = self._now if gang.preemption.head_since is None else gang.preemption.head_since
-            ahead = head is None or (
-                head.gang.key not in self._binding.tried
-                and (
-                    not head.strict
-                    or (-gang.priority, since) < (-head.gang.priority, head.head_since)
-                )
-            )
-            own_places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
-            if ahead and own_places < MAX_HEADS and self._held.reserves(gang):
-                self._reserve(gang, request, instead=head)
+            rivals = self._held.rivals(gang, request)
+            first = all(self._takes_over(gang, held) for held in rivals)
+            places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
+            if first and places < MAX_HEADS + len(rivals) and self._held.reserves(gang):
+                self._reserve(gang, request, instead=rivals)
         elif key in self._broken or own.request != request:
-            self._reserve(gang, request, instead=own)
+            self._reserve(gang, request, instead=[own])
         elif self._now - own.planned_at >= REPLAN_S:
             own.planned_at = self._now
-            self._reserve(gang, request, instead=own, better=True)
+            self._reserve(gang, request, instead=[own], better=True)
         return []
 
     def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
@@ -301,61 +293,51 @@ class ReservedCapacity:
         self._is_for_quota = False
         self._withheld.set([])
 
-    def _head(self, gang: Gang) -> Reservation | None:
-        queue = gang.queue
-        return next(
-            (
-                held
-                for held in self._reservations.values()
-                if not held.by_eviction and held.queue == queue
-            ),
-            None,
-        )
+    def _takes_over(self, gang: Gang, held: Reservation) -> bool:
+        """Returns whether the gang may have a reservation instead of this one, on nodes that both could use."""
+        if held.queue != gang.queue:
+            return self._binding.comes_first(gang, held)
+        since = self._now if gang.preemption.head_since is None else gang.preemption.head_since
+        older = (-gang.priority, since) < (-held.gang.priority, held.head_since)
+        return held.gang.key not in self._binding.tried and (not held.strict or older)
 
     def _reserve(
         self,
         gang: Gang,
         request: PlacementRequest,
-        instead: Reservation | None,
+        instead: Sequence[Reservation],
         *,
         better: bool = False,
     ) -> None:
-        """instead: the reservation that the new one replaces. better: only if the start is earlier."""
-        if instead is not None:
-            self._withheld.without(instead)
-        others = [held for held in self._reservations.values() if held is not instead]
-        passed = [held for held in others if self._passes(gang, held)]
-        kept = [held.place.rows for held in others if held not in passed]
-        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *kept])
+        """instead: the reservations that the new one replaces. better: only if the start is earlier than that of its
+        own."""
+        for held in instead:
+            self._withheld.without(held)
+        others = [held.place.rows for held in self._reservations.values() if held not in instead]
+        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        own = self._reservations.get(gang.key)
         found: Reservation | None = None
         with suppress(WorkLimitReached):
-            found = self._planned(gang, request, instead if better else None, excluded)
+            found = self._planned(gang, request, own if better else None, excluded)
         if found is not None:
             since = gang.preemption.head_since
             found.head_since = self._now if since is None else since
-        if better and instead is not None:
-            strict_since = instead.head_since + self._held.strict_after_s(instead)
-            if found is None or not found.better_than(instead, self._state.snapshot, strict_since):
+        if better and own is not None:
+            strict_since = own.head_since + self._held.strict_after_s(own)
+            if found is None or not found.better_than(own, self._state.snapshot, strict_since):
                 return
-        if found is None and instead is not None and instead.gang is not gang:
-            return  # else the two would take turns, and each drop has all gangs tried again
-        if instead is not None:
-            self._held.drop(instead.gang.key)
+        if found is None and own is None:
+            return  # else two would take turns, and each drop has all gangs tried again
+        for held in instead:
+            self._held.drop(held.gang.key)
+            if held.gang is not gang:  # when its turn comes again, it begins anew
+                held.gang.preemption.end_of_turn()
         self._broken.discard(gang.key)
         if found is None:
             return
-        for held in passed:
-            if np.isin(held.place.rows, found.place.rows).any():
-                self._held.drop(held.gang.key)
         gang.preemption.head_since = found.head_since
         self._held.refresh(found)
         self._reservations[gang.key] = found
-
-    def _passes(self, gang: Gang, held: Reservation) -> bool:
-        """Returns whether a reservation of the gang may replace that of another queue."""
-        if held.by_eviction or isinstance(held.gang, OtherPod) or held.queue == gang.queue:
-            return False
-        return self._binding.comes_first(gang, held)
 
     def _planned(
         self, gang: Gang, request: PlacementRequest, own: Reservation | None, excluded: Ints

@@ -83,7 +83,7 @@ class Reservation:
     by_eviction: bool = False  # pods that terminate make the capacity free
     strict: bool = False  # closed to gangs that may end after the start, unless they come first
     planned_at: float = 0.0
-    head_since: float = 0.0  # when the gang became the head of its queue
+    head_since: float = 0.0  # when the gang became the first of those that compete for its nodes
     # What other gangs must leave free now, by row and column. At most need.
     withheld: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     victims: tuple[Pod, ...] = ()  # not evicted yet

@@ -35,7 +35,7 @@ class Account(NamedTuple):
 class PreemptionStanding:
     """What reservations and preemption record of a gang, as the preemptor and as a victim."""
 
-    head_since: float | None = None  # when it became the head of its queue
+    head_since: float | None = None  # when it became the first of those that compete for its nodes
     latest_start: float = inf  # its reserved start when the reservation became strict
     overrun: float = 1.0  # the most, as a factor, by which a pod in its way exceeded its run time
     not_before: float = 0.0  # earliest time of the next search for victims
@@ -47,6 +47,10 @@ class PreemptionStanding:
     # Where it stands among the gangs of its queue that take turns, instead of its creation; None: it takes none.
     turn: float | None = None
     turn_by: float | None = None  # when those that may be suspended for it have had their quanta
+
+    def end_of_turn(self) -> None:
+        """It has started, or others come first: when it is the head again, it waits anew."""
+        self.head_since, self.latest_start, self.overrun = None, inf, 1.0
 
 
 class PublishedStatus(NamedTuple):

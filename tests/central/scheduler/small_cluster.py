@@ -13,6 +13,7 @@ from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption.preemption_request import outranks
+from protos.names import RACK
 from tests.central import factories
 
 BY_PRIORITY = partial(outranks, ACROSS_NAMESPACES)
@@ -108,11 +109,14 @@ class World:
 def job(
     name: str, pods: int, gpus: int = 8, runs_for_s: float | None = None, **other: object
 ) -> list[Fact]:
-    """A gang of equal pods. least: its minimum; other: fields of the PodGroup or of its pods."""
+    """A gang of equal pods. least: its minimum; rack: whose nodes alone may run it; other: fields of the PodGroup or of
+    its pods."""
     created = float(str(other.pop("created", 0.0)))
     least = int(str(other.pop("least", pods)))
     own = {key: other.pop(key) for key in OF_PODS if key in other}
     one = factories.pod(f"{name}-0", gpus, name, runs_for_s=runs_for_s, created=created)
+    if rack := other.pop("rack", ""):
+        one = replace(one, spec=replace(one.spec, node_selector=((RACK, str(rack)),)))
     members = [
         replace(one, uid=f"uid-{name}-{i}", name=f"{name}-{i}", order=(i, f"{name}-{i}"), **own)  # type: ignore[arg-type]  # a test's shorthand
         for i in range(pods)

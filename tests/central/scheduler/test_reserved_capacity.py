@@ -160,7 +160,7 @@ def test_a_gang_grows_by_one_claim_at_a_time(limit: int) -> None:
 
 def test_what_is_bound_in_a_pass_counts_for_the_start_of_a_reservation_in_it() -> None:
     """The first head has run times counted before anything is bound; the second one waits for what was bound since."""
-    nodes = factories.node("big"), factories.node("small", gpus=4)
+    nodes = factories.node("big"), factories.node("small", gpus=4, rack="r")
     world = World(
         *nodes,
         *(QueueSeen(name, priority=9 - i, strict_priority=9 - i) for i, name in enumerate("abc")),
@@ -172,7 +172,7 @@ def test_what_is_bound_in_a_pass_counts_for_the_start_of_a_reservation_in_it() -
     facts = [
         *job("first", 1, 8, queue="a", created=1.0),
         *job("bound", 1, 4, 60.0, queue="b", created=1.0),
-        *job("second", 1, 4, queue="c", created=1.0),
+        *job("second", 1, 4, queue="c", created=1.0, rack="r"),
     ]
     assert world.step(1.0, *facts) == ["bound-0"]
     assert held(world, "first").start == pytest.approx(500.0)

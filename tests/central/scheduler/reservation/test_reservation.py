@@ -191,14 +191,11 @@ def test_room_for_nobody_is_noticed() -> None:
 
 
 def test_a_head_that_moves_to_another_queue_reserves_nothing_beside_its_head() -> None:
-    """And heads of queues that are deleted reserve nothing at all."""
-    others = [
-        factories.pod(f"other-{node}", 8, node=node, phase="Running", runs_for_s=300.0, ours=False)
-        for node in "abc"
-    ]
-    nodes = [*two_nodes(), factories.node("c", rack="r2")]
-    world = World(*nodes, QueueSeen("p"), QueueSeen("q"), *others)
-    world.step(1.0, *job("one", 2, created=1.0, queue="p", topology_required=RACK))
+    """No start is known, so the heads of two queues do not compete. And heads of queues that are deleted reserve
+    nothing at all."""
+    world = World(*two_nodes(), *(QueueSeen(name, reclaimable=False) for name in "pqr"))
+    world.step(0.5, *job("rock", 2, queue="r"))
+    world.step(1.0, *job("one", 1, created=1.0, queue="p"))
     two = job("two", 1, created=2.0, queue="q")
     world.step(2.0, *two)
     assert len(world.cluster.reservations) == 2
@@ -206,6 +203,49 @@ def test_a_head_that_moves_to_another_queue_reserves_nothing_beside_its_head() -
     assert [kept.gang.name for kept in world.cluster.reservations.values()] == ["one"]
     world.step(4.0, QueueGone("p"), QueueGone("q"))
     assert not world.cluster.reservations
+
+
+def heads(world: World) -> list[str]:
+    return sorted(held.gang.name for held in world.cluster.reservations.values())
+
+
+def rocks(**lasts: float) -> list[Fact]:
+    """A pod that fills each of these nodes for so long."""
+    return [
+        factories.pod(
+            f"rock-{name}", 8, node=name, phase="Running", ours=False, runs_for_s=s, started=0.0
+        )
+        for name, s in lasts.items()
+    ]
+
+
+def test_of_gangs_that_could_use_the_same_nodes_one_has_a_reservation() -> None:
+    """A gang for other nodes has its own, also in the same queue; one that could use nodes of both has none."""
+    nodes = [factories.node(f"{rack}{i}", rack=rack) for rack in "ab" for i in (1, 2)]
+    queues = [QueueSeen(name, reclaimable=False) for name in "pqr"]
+    world = World(*nodes, *queues, *rocks(a1=50.0, a2=90.0, b1=60.0, b2=99.0))
+    world.step(1.0, *job("on-a", 2, created=1.0, queue="p", rack="a"))
+    world.step(2.0, *job("on-b", 2, created=2.0, queue="p", rack="b"))
+    world.step(3.0, *job("both", 2, created=3.0, queue="q"))
+    world.step(4.0, *job("small", 1, 1, created=4.0, queue="r", rack="a"))
+    assert heads(world) == ["on-a", "on-b"]
+    gone = [PodGone("uid-rock-a1"), PodGone("uid-rock-a2")]
+    assert world.step(90.0, *gone) == ["on-a-0", "on-a-1"]
+
+
+def test_whose_turn_comes_first_takes_over_the_reservation_and_the_other_begins_anew() -> None:
+    world = World(
+        *two_nodes(), *(QueueSeen(name, priority=n) for n, name in enumerate("pq")), patience_s=10.0
+    )
+    world.step(0.5, *rocks(a=50.0, b=60.0))
+    world.step(1.0, *job("first", 2, created=1.0, queue="p"))
+    world.step(20.0)
+    assert [held.strict for held in world.cluster.reservations.values()] == [True]
+    world.step(21.0, *job("higher", 2, created=21.0, queue="q"))
+    assert heads(world) == ["higher"]
+    world.step(22.0, PodGone("uid-higher-0"), PodGone("uid-higher-1"))
+    assert heads(world) == ["first"]
+    assert [held.strict for held in world.cluster.reservations.values()] == [False]
 
 
 def test_a_reservation_that_ends_frees_its_place_in_the_same_cycle() -> None:

@@ -93,16 +93,16 @@ def test_of_no_pods() -> None:
 
 def test_a_reservation_counts_on_the_end_of_what_the_same_pass_bound() -> None:
     """Another one was planned before it was bound."""
-    world = World(*(factories.node(f"n{number}") for number in range(3)))
+    world = World(*(factories.node(f"n{number}", rack=f"r{number}") for number in range(3)))
     facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b"), QueueSeen("c"), KEPT_D]
     for number, (gpus, lasts) in enumerate(((8, 600.0), (8, 700.0), (4, None))):
         of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
         facts.append(
             factories.pod(f"r{number}", gpus, queue="d", preemptable=False, started=1.0, **of)
         )
-    facts += job("first", 1, 8, created=1.0, queue="a")
+    facts += job("first", 1, 8, created=1.0, queue="a", rack="r0")
     facts += job("bound", 1, 4, 60.0, created=2.0, queue="b")
-    facts += job("last", 1, 4, created=3.0, queue="c")
+    facts += job("last", 1, 4, created=3.0, queue="c", rack="r2")
     assert world.step(1.0, *facts) == ["bound-0"]
     held = {
         key[1]: (each.place.name, each.start) for key, each in world.cluster.reservations.items()
@@ -113,7 +113,7 @@ def test_a_reservation_counts_on_the_end_of_what_the_same_pass_bound() -> None:
 def test_a_reservation_counts_on_pods_that_the_same_pass_evicts() -> None:
     """Another one was planned before they were to leave. They are of one gang: one leaves the place that the claimant
     gets, the other one a node that is free for all then."""
-    world = World(*(factories.node(f"n{number}") for number in range(4)))
+    world = World(*(factories.node(f"n{number}", rack=f"r{number // 2}") for number in range(4)))
     facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50), KEPT_C]
     for number, lasts in enumerate((600.0, 700.0)):
         of: dict[str, Any] = {"node": f"n{number}", "phase": "Running", "runs_for_s": lasts}
@@ -121,9 +121,9 @@ def test_a_reservation_counts_on_pods_that_the_same_pass_evicts() -> None:
             factories.pod(f"r{number}", 8, queue="c", preemptable=False, started=1.0, **of)
         )
     world.step(1.0, *facts, *job("victim", 2, 8, queue="b"))
-    claims = job("first", 1, 8, created=1.0, queue="a")
+    claims = job("first", 1, 8, created=1.0, queue="a", rack="r0")
     claims += job("urgent", 1, 8, created=2.0, queue="b", priority=5)
-    claims += job("last", 1, 8, created=3.0, queue="c")
+    claims += job("last", 1, 8, created=3.0, queue="c", rack="r1")
     world.step(2.0, *claims)
     assert world.evicted == ["victim-0", "victim-1"]
     held = {
@@ -154,7 +154,8 @@ def test_a_reservation_counts_on_no_pod_whose_eviction_the_same_pass_gave_up(
     reads: list[int],
 ) -> None:
     """Another one was planned before. The claim on two pods awaited a dry run when its gang lost a member."""
-    world = World(*(factories.node(f"n{number}") for number in range(4)), factories.budget("v", 2))
+    nodes = [factories.node(f"n{number}", rack=f"r{min(number, 2)}") for number in range(4)]
+    world = World(*nodes, factories.budget("v", 2))
     facts: list[Fact] = [QueueSeen("a", weight=100), QueueSeen("b", weight=50)]
     facts += [KEPT_C, KEPT_D]
     for number, lasts in enumerate((600.0, 700.0)):
@@ -170,9 +171,9 @@ def test_a_reservation_counts_on_no_pod_whose_eviction_the_same_pass_gave_up(
         ("victim-0", True),
         ("victim-1", True),
     ]
-    claims = [PodGone("uid-urgent-1"), *job("first", 1, 8, created=1.0, queue="a")]
-    for name, queue, created in (("next", "d", 3.0), ("last", "c", 4.0)):
-        claims += job(name, 1, 8, created=created, queue=queue)
+    claims = [PodGone("uid-urgent-1"), *job("first", 1, 8, created=1.0, queue="a", rack="r0")]
+    for name, queue, rack in (("next", "d", "r1"), ("last", "c", "r2")):
+        claims += job(name, 1, 8, created=3.0, queue=queue, rack=rack)
     schedule_once(made, claims, 3.0)
     starts = {key[1]: (each.place.name, each.start) for key, each in made.reservations.items()}
     assert starts.pop("last")[1] == inf
