@@ -27,6 +27,10 @@ NAMESPACES = {"team-a", "team-b", "b", "42"}
             "blocked by another namespace (allows 0)",
         ),
         ("PodDisruptionBudgets b/x and b/y", "another namespace"),
+        (
+            "queue team-b/shared uses 3 GPUs, above its share",
+            "another namespace uses 3 GPUs, above its share",
+        ),
         ('for "42/x"', 'for "another namespace"'),
         ("held for team-b/deployment/web.", "held for another namespace."),
         ("held for b/leaderworkerset/serve/0, b/x", "held for another namespace"),
