@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable
 
+from central.model import pod_rules
 from central.model.json_types import Json
-from central.standalone import api_errors, query_selectors
+from central.standalone import api_errors
 from central.standalone.object_store import Store
 from central.standalone.served_kinds import Registry, Resource
 
@@ -73,7 +74,9 @@ def _status(budget: Json, pods: Iterable[Json]) -> Json:
 def _covers(budget: Json, pod: Json) -> bool:
     selector = budget["spec"].get("selector")
     labels = pod["metadata"].get("labels") or {}
-    return selector is not None and query_selectors.matches(selector, labels)
+    return selector is not None and all(
+        one.matches(labels) for one in pod_rules.expressions(selector)
+    )
 
 
 def _healthy(pod: Json) -> bool:
