@@ -29,6 +29,28 @@ def test_what_can_not_be_meant_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("flag", "value", "says"),
+    [
+        ("--hold", "0", "is not a number of seconds (0.05 to 86400)"),
+        ("--metrics-listen", "here", "is not HOST:PORT"),
+        ("--imex-channel", "2048", "is not a channel from 0 to 2047"),
+        ("--rdma-shares", "0", "is not a whole number from 1 to 1000"),
+        ("--rdma-hca-handles", "-1", "is neither a whole number nor max"),
+        ("--rdma-devices", "vendor=", "vendor"),
+        ("--rdma-rails", "none,mlx5_0", "none"),
+        ("--share-gpus", "0: never", "never"),
+    ],
+)
+def test_each_kind_of_value_is_checked(
+    flag: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", f"{flag}={value}"])
+    assert f" {flag}: " in (err := capsys.readouterr().err)
+    assert says in err
+
+
+@pytest.mark.parametrize(
     "text", ["/a", "/a:", ":/b", "a:/b", "/a:b", "/a:/b:/c", "/a/../b:/c", "/:/b", "/a b:/c"]
 )
 def test_a_driver_mount_is_two_absolute_paths(
