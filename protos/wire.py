@@ -6,6 +6,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
 
+from protos.common.picked import picked
 from protos.gpu_sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import (
@@ -23,6 +24,7 @@ from protos.topology import (
 )
 
 T = TypeVar("T")
+_PLAIN = "rdma_exclusive memlock driver_version cuda_version pcie_source imex_why"
 
 
 _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
@@ -54,12 +56,7 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
         links=[pb.LinkRow(cells=row) for row in topology.links],
         islands=[pb.Island(gpus=island) for island in topology.islands],
         numa_nodes=_messages(pb.NumaNode, topology.numa_nodes),
-        rdma_exclusive=topology.rdma_exclusive,
-        memlock=topology.memlock,
-        driver_version=topology.driver_version,
-        cuda_version=topology.cuda_version,
-        pcie_source=topology.pcie_source,
-        imex_why=topology.imex_why,
+        **picked(topology, _PLAIN),
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
         weak=_messages(pb.Weak, topology.weak),
         pcie_switches=[pb.Island(gpus=switch) for switch in topology.pcie_switches],
@@ -76,7 +73,9 @@ def to_topology(topology: NodeTopology) -> pb.Topology:
 def from_topology(message: pb.Topology) -> NodeTopology:
     """Raises ValueError if the message is inconsistent."""
     rdma = message.rdma_cgroup
-    topology = NodeTopology(
+    topology = _value(
+        NodeTopology,
+        message,
         gpus=tuple(
             _value(
                 Gpu,
@@ -98,12 +97,6 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         ),
         rdma_settable=rdma.settable,
         rdma_default=_value(RdmaLimit, rdma.default) if rdma.HasField("default") else RdmaLimit(),
-        rdma_exclusive=message.rdma_exclusive,
-        memlock=message.memlock,
-        driver_version=message.driver_version,
-        cuda_version=message.cuda_version,
-        pcie_source=message.pcie_source,
-        imex_why=message.imex_why,
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
         weak=_values(Weak, message.weak),
         pcie_switches=tuple(tuple(switch.gpus) for switch in message.pcie_switches),

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts
 from agent.machine.findings import Finding
+from protos.common.picked import picked
 from protos.topology import Gpu, NodeTopology
 
 ABSENT = "no longer listed"
@@ -295,14 +296,7 @@ def keep_layout(known: NodeTopology, seen: NodeTopology) -> NodeTopology:
 
 def _as_seen(gpu: Gpu, seen: Gpu | None, unknown: list[Gpu]) -> Gpu:
     if seen is not None:
-        return replace(
-            gpu,
-            healthy=seen.healthy,
-            why=seen.why,
-            mig=seen.mig,
-            mig_change=seen.mig_change,
-            slices=seen.slices,
-        )
+        return replace(gpu, **picked(seen, "healthy why mig mig_change slices"))
     # NVML may report neither uuid nor address of a lost GPU: then its index identifies it.
     for other in unknown:
         if other.pci == gpu.pci if other.pci else other.index == gpu.index:

@@ -17,6 +17,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from agent.bounded_files import parsed, read_text
 from agent.machine import facts
 from agent.machine.facts import Machine, NvmlFacts, SysfsFacts, Unusable
+from protos.common.picked import picked
 
 SCHEMA = "lockstep.dev/capture/v1"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -42,6 +43,10 @@ class _File:
     rdma_cgroup: facts.RdmaCgroup | None = None
     rdma_exclusive: bool = False
     pcie_source: str = ""
+
+
+_NVML = "driver_version nvml_version cuda_version"
+_SYSFS = "pci numa infiniband rdma_cgroup rdma_exclusive pcie_source"
 
 
 class CaptureError(Unusable):
@@ -84,15 +89,8 @@ def loads(text: str, name: str = "capture") -> Machine:
     except _Bad as error:
         raise CaptureError(f"{name}: {error}") from error
     return Machine(
-        nvml=NvmlFacts(file.driver_version, file.nvml_version, file.cuda_version, file.gpus),
-        sysfs=SysfsFacts(
-            file.pci,
-            file.numa,
-            file.infiniband,
-            file.rdma_cgroup,
-            file.rdma_exclusive,
-            file.pcie_source,
-        ),
+        nvml=NvmlFacts(**picked(file, _NVML), gpus=file.gpus),
+        sysfs=SysfsFacts(**picked(file, _SYSFS)),
         host=file.host,
     )
 
@@ -106,16 +104,9 @@ def dumps(captured: Machine) -> str:
     file = _File(
         schema=SCHEMA,
         gpus=tuple(dataclasses.replace(gpu, answered=(), unknown=()) for gpu in nvml.gpus),
-        driver_version=nvml.driver_version,
-        nvml_version=nvml.nvml_version,
-        cuda_version=nvml.cuda_version,
         host=captured.host,
-        pci=sysfs.pci,
-        numa=sysfs.numa,
-        infiniband=sysfs.infiniband,
-        rdma_cgroup=sysfs.rdma_cgroup,
-        rdma_exclusive=sysfs.rdma_exclusive,
-        pcie_source=sysfs.pcie_source,
+        **picked(nvml, _NVML),
+        **picked(sysfs, _SYSFS),
     )
     return _layout(_plain(file), "") + "\n"
 

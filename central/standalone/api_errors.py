@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from central.model.json_types import Json
+from protos.common.picked import picked
 
 
 class ApiError(Exception):
@@ -21,10 +22,7 @@ class ApiError(Exception):
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
+            **picked(self, "message reason details code"),
         }
 
 

@@ -36,6 +36,7 @@ from central.model.json_types import Json
 from central.model.pending_causes import CAUSES
 from central.model.phases import COMPLETED, INQUEUE, RUNNING
 from central.model.timestamps import stamp
+from protos.common.picked import picked
 
 log = logging.getLogger(__name__)
 
@@ -293,13 +294,7 @@ class StatusWriter:
         conditions = [condition] if condition["reason"] and update.phase != INQUEUE else []
         if update.past_turns is not None:  # first: others read the last one
             conditions.insert(0, past_turns.condition(update.past_turns, self._runtime.time()))
-        status = {
-            "phase": update.phase,
-            "conditions": conditions,
-            "running": update.running,
-            "succeeded": update.succeeded,
-            "failed": update.failed,
-        }
+        status = {**picked(update, "phase running succeeded failed"), "conditions": conditions}
         path = PODGROUP.path(update.namespace, update.gang)
         patch = {"status": status}
         reply = client.call("PATCH", path + self._status_path, patch, MERGE)

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 
 from central.controllers.job.training_plan import TrainingPlan
 from protos.common.metric_families import counter
+from protos.common.picked import picked
 from protos.stubs import fleet_pb2 as pb
 
 STAGES = ("told", "acknowledged", "first-step")
@@ -55,14 +56,8 @@ class ResizeSeen:
 
     def message(self) -> pb.SizeChange:
         found = pb.SizeChange(
-            at=self.at,
-            before=self.before,
             after=len(self.plan.members),
-            cause=self.cause,
-            reason=self.reason,
-            superseded=self.superseded,
-            lost_s=self.lost_s,
-            lost_gpu_s=self.lost_gpu_s,
+            **picked(self, "at before cause reason superseded lost_s lost_gpu_s"),
         )
         known = zip(("told_s", "acknowledged_s", "stepped_s"), self.took_s, strict=False)
         for name, seconds in known:

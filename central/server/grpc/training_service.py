@@ -28,6 +28,7 @@ from central.server.grpc.rates import PeerRates, Rate
 from central.server.grpc.training_plans import PublishedPlan, TrainingPlans
 from central.server.grpc.training_states import TrainingStates
 from central.server.throttled_log import ThrottledLog
+from protos.common.picked import picked
 from protos.stubs import fleet_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -283,13 +284,7 @@ def _reply(found: PublishedPlan, term: int) -> pb.PlanReply:
         plan=term << GENERATION_BITS | plan.generation,
         members=member_numbers.to_text(plan.members),
         places=[
-            pb.MemberPlace(
-                member=one.member,
-                pod=one.pod,
-                uid=one.uid,
-                domains="/".join(one.path),
-                ended=one.ended,
-            )
+            pb.MemberPlace(**picked(one, "member pod uid ended"), domains="/".join(one.path))
             for one in plan.places[:PLACES_MOST]
         ],
         leaves=found.leave_by is not None,

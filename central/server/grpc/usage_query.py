@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
+from protos.common.picked import picked
 from protos.stubs import fleet_pb2 as pb
 
 KEYS = ("queue", "namespace", "user", "job", "model")
@@ -61,9 +62,5 @@ def reply(report: UsageReport) -> pb.UsageReply:
             )
             for row in report.rows
         ],
-        since=report.since,
-        until=report.until,
-        kept_since=report.kept_since,
-        hidden=report.hidden,
-        left_out=report.left_out,
+        **picked(report, "since until kept_since hidden left_out"),
     )

@@ -7,6 +7,7 @@ from central.controllers.job.plugins import hosts, pod_edits
 from central.controllers.job.plugins.plugin_api import BadArgument, PluginObject, check_port
 from central.model.jobspec import JobSpec, TaskSpec
 from central.model.json_types import Json
+from protos.common.picked import picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def _roles(job: JobSpec, options: Options) -> dict[str, TaskSpec]:
-    wanted = {
-        "ps": options.ps,
-        "worker": options.worker,
-        "chief": options.chief,
-        "evaluator": options.evaluator,
-    }
+    wanted = picked(options, "ps worker chief evaluator")
     return {role: one for role, name in wanted.items() if (one := job.task(name)) and one.replicas}
 
 
