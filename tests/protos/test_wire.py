@@ -1,5 +1,7 @@
 """Topologies and grants survive the wire unchanged."""
 
+from dataclasses import replace
+
 import pytest
 
 from protos import wire
@@ -8,7 +10,16 @@ from tests.protos.test_matrix import TOPOLOGY
 
 
 def test_a_topology_survives_the_wire() -> None:
-    for topology in (TOPOLOGY, NodeTopology()):
+    told = replace(
+        TOPOLOGY,
+        rdma_exclusive=True,
+        memlock=1 << 16,
+        driver_version="580.1",
+        cuda_version="13.0",
+        pcie_source="file",
+        imex_why="no channel",
+    )
+    for topology in (TOPOLOGY, told, NodeTopology()):
         assert wire.from_topology(wire.to_topology(topology)) == topology
 
 

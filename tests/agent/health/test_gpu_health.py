@@ -18,7 +18,7 @@ from agent.health.gpu_health import (
 from agent.machine import findings, xid_rules
 from agent.machine.facts import GpuFacts, Machine, Wear
 from agent.machine.survey import survey
-from protos.topology import NodeTopology
+from protos.topology import NodeTopology, Slice
 from tests.effort import examples
 from tests.fakes import machines
 
@@ -50,6 +50,16 @@ def test_a_missing_gpu_does_not_change_the_indices_of_the_others() -> None:
     assert unhealthy(now) == {3: ABSENT}
     assert [gpu.uuid for gpu in now.gpus] == [machines.uuid(i) for i in range(8)]
     assert keep_layout(now, KNOWN) == KNOWN
+    first = replace(
+        KNOWN.gpus[0],
+        healthy=False,
+        why="XID 79",
+        mig=True,
+        mig_change=True,
+        slices=(Slice("MIG-a", "1g.10gb", 1, 0),),
+    )
+    left = replace(KNOWN, gpus=(first, *KNOWN.gpus[1:3]))
+    assert keep_layout(KNOWN, left).gpus[0] == first
 
 
 def test_a_lost_gpu_without_uuid_is_identified_by_its_index() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ def test_a_saved_capture_loads_as_the_same_machine(name: str, tmp_path: Path) ->
     machine = capture.load(CAPTURES / f"{name}.json")
     capture.save(machine, tmp_path / "again.json")
     assert capture.load(tmp_path / "again.json") == machine
+
+
+def test_every_fact_of_a_machine_is_saved() -> None:
+    machine = capture.load(CAPTURES / f"{NAMES[0]}.json")
+    nvml = replace(machine.nvml, driver_version="1.2", nvml_version="3.4", cuda_version="5.6")
+    sysfs = replace(machine.sysfs, rdma_exclusive=True, pcie_source="a file")
+    told = replace(machine, nvml=nvml, sysfs=sysfs)
+    assert capture.loads(capture.dumps(told)) == told
 
 
 def test_the_captures_match_their_descriptions() -> None:

@@ -46,5 +46,17 @@ def test_fields(text: str, holds: bool) -> None:
 def test_what_no_server_selects_by_is_refused() -> None:
     with pytest.raises(ApiError, match=r"field label not supported: spec\.color"):
         query_selectors.fields(PODS, "spec.color=red")
-    with pytest.raises(ApiError, match="unable to parse"):
+    with pytest.raises(ApiError, match="unable to parse") as error:
         query_selectors.labels("a=b=c")
+    refused = ApiError(404, "NotFound", "no such", {"name": "a"})
+    assert error.value.status()["code"] == 400
+    assert refused.status() == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "no such",
+        "reason": "NotFound",
+        "details": {"name": "a"},
+        "code": 404,
+    }

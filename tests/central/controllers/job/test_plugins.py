@@ -258,6 +258,11 @@ def test_tensorflow_tells_the_cluster() -> None:
         },
         "task": {"type": "worker", "index": 1},
     }
+    roles = ("ps", "worker", "chief", "evaluator")
+    told = json.loads(
+        env(pod(job(*(task(each, 1) for each in roles), tensorflow=[]), "ps", 0))["TF_CONFIG"]
+    )
+    assert set(told["cluster"]) == {*roles}
     alone = job(task("worker", 1), tensorflow=[])
     assert plugins.check(alone) == ""
     assert "TF_CONFIG" not in env(pod(alone, "worker", 0))

@@ -56,11 +56,12 @@ def events(client: Client) -> list[tuple[str, str, str, str]]:
 def test_a_pending_gang(client: Client, made: Make, start: Start) -> None:
     uid = made(GROUPS, group("g"))["metadata"]["uid"]
     made(PODS, pod("g-0"))
-    start(client).put(update(pods=("g-0", "not-there"), running=1))
+    start(client).put(update(pods=("g-0", "not-there"), running=1, succeeded=2, failed=3))
     eventually(lambda: len(events(client)) == 2)
     status = client.get(f"{GROUPS}/g")["status"]
     [condition] = status["conditions"]
-    assert (status["phase"], status["running"]) == ("Pending", 1)
+    counts = tuple(status[each] for each in ("running", "succeeded", "failed"))
+    assert (status["phase"], counts) == ("Pending", (1, 2, 3))
     assert (condition["type"], condition["status"], condition["message"]) == (
         "Unschedulable",
         "True",
