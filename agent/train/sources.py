@@ -22,7 +22,9 @@ class NoChange:
     def newest(self) -> tuple[int, int]:
         return (_NEXT_GENERATION if member_files.leaves() else 0), NO_STEP
 
-    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+    def report(
+        self, generation: int, step: int, samples: int, left: int | None, own_s: float
+    ) -> None:
         """Does nothing: there is no coordinator."""
 
 
@@ -36,7 +38,9 @@ class SignalSource:
         self._turned = self._turned or mark(IN_TURN)
         return (_NEXT_GENERATION if stop_signal.came() or asked_to_stop() else 0), NO_STEP
 
-    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+    def report(
+        self, generation: int, step: int, samples: int, left: int | None, own_s: float
+    ) -> None:
         """The launcher speaks with the coordinator."""
         write_step(step, samples, left)
 
@@ -82,8 +86,10 @@ class CoordinatorSource:
                 leave = self._membership.leave
                 threading.Thread(target=leave, args=(TERMINATED, "SIGTERM"), daemon=True).start()
 
-    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
-        self._latest = generation, Progress(step, samples, left)
+    def report(
+        self, generation: int, step: int, samples: int, left: int | None, own_s: float
+    ) -> None:
+        self._latest = generation, Progress(step, samples, left, own_s)
         self._membership.lease.worked()
         self._news.set()
 

@@ -27,6 +27,7 @@ BEGINS, LOADS, STEPS, BETWEEN = (
 _USUAL, _LONGEST, _PATIENT = 10.0, 2.0, 10.0  # times a usual step, the longest one, the limit
 _WEIGHT = 0.2  # of the newest step in the mean
 _AGAIN_S = 30.0
+_present: list[StepWatch] = []  # of the turn that trains
 _FRAMES, _FRAME = 24, 160  # innermost ones; characters
 
 
@@ -46,10 +47,18 @@ class StepWatch:
         """A generation begins, in the thread that trains."""
         self._phase, self._first, self._thread = BEGINS, True, threading.get_ident()
         self._since, self._told_s = self._clock(), 0.0
+        self.own_s = 0.0  # in which this process waited for no other, in the steps after the first
+        self._own_since: float | None = None
+        _present[:] = [self]
 
     def enter(self, phase: str) -> None:
         now, before, self._phase = self._clock(), self._phase, phase
         self._loads = self._loads or phase == LOADS
+        if phase == STEPS and self._own_since is not None:
+            self._count_own(now)
+        else:  # the first batch of a step counts, after the first step
+            begins = phase == LOADS and before == BETWEEN
+            self._own_since = now if begins else None
         if phase == BETWEEN:
             took = now - self._since
             if not self._first:
@@ -58,6 +67,16 @@ class StepWatch:
             self._first = False
         if BETWEEN in (phase, before):
             self._since, self._told_s = now, 0.0
+
+    def computed(self) -> None:
+        """The first gradient of a step is there: until now the process has waited for no other."""
+        if self._phase == STEPS and self._own_since is not None:
+            self._count_own(self._clock())
+            self._own_since = None
+
+    def _count_own(self, now: float) -> None:
+        self.own_s += now - (self._own_since or now)
+        self._own_since = now
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -82,6 +101,12 @@ class StepWatch:
             return
         self._told_s = still_s + _AGAIN_S
         self._tell({"phase": self._phase, "seconds": still_s, "stack": stack(self._thread)})
+
+
+def computed(_: object) -> None:
+    """Tells the watch of this turn that a gradient is there."""
+    for watch in _present:
+        watch.computed()
 
 
 def stack(thread: int) -> str:

@@ -35,11 +35,13 @@ _MOST_FILES = 1025  # lockstep-launch starts at most 1,024 processes
 
 class Progress(NamedTuple):
     """step: taken in all. records: that these processes took in this generation. left: records that all ranks together
-    have left in the epoch; None: not known."""
+    have left in the epoch; None: not known. own_s: in which a process waited for no other, in this generation; 0: not
+    known."""
 
     step: int
     records: int = 0
     left: int | None = None
+    own_s: float = 0.0
 
 
 def parse(line: bytes) -> Progress | None:

@@ -17,18 +17,19 @@ class ReportSender:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._sent = (0, 0, time.monotonic())  # generation, records, when
+        self._sent = (0, Progress(0), time.monotonic())
 
     def send(self, generation: int, progress: Progress) -> None:
-        before_generation, before_records, before_s = self._sent
+        before_generation, before, before_s = self._sent
         now_s = time.monotonic()
         same = generation == before_generation
         body = {
             **self._membership.place.identity(),
             "generation": generation,
             "step": progress.step,
-            "samples": max(0, progress.records - (before_records if same else 0)),
+            "samples": max(0, progress.records - (before.records if same else 0)),
             "seconds": now_s - before_s if same else 0.0,
+            "own": max(0.0, progress.own_s - before.own_s) if same else 0.0,
         }
         if progress.left is not None:
             body["epoch_left"] = progress.left
@@ -36,7 +37,7 @@ class ReportSender:
             self._membership.client.post("/v1/report", body)
         except CoordinatorError:
             return  # reports are not needed; the watch says what is wrong
-        self._sent = (generation, progress.records, now_s)
+        self._sent = (generation, progress, now_s)
 
 
 class LauncherReports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import islice
@@ -26,10 +27,12 @@ from .replicas import (
     restore_random_state,
 )
 from .sharded import load, save
+from .standstill import computed
 
 __all__ = ["RecordStream", "ReplicasDiffer", "load", "save", "seed", "share"]
 
 
+_hooked: Any = weakref.WeakSet()  # models
 _turns = [0]  # in which this process has shared its state
 
 
@@ -71,9 +74,20 @@ def share(
     watched.compare("after sharing")
     watch_replicas(watched)
     _turns[0] += 1
+    if _device() == "cpu":  # a GPU computes a gradient later than its hook runs
+        _hook_gradients(model)
     if undo.is_guarded():
         undo.register(KeptState(given) if copy else None)
     return source
+
+
+def _hook_gradients(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module) or model in _hooked:
+        return
+    _hooked.add(model)
+    for each in model.parameters():
+        if each.requires_grad:
+            each.register_hook(computed)
 
 
 def seed(number: int, step: int, rank: int) -> None:

@@ -18,9 +18,11 @@ class Source(Protocol):
     def newest(self) -> tuple[int, int]:
         """(newest generation known, step after which the present one stops; NO_STEP: at the next)."""
 
-    def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+    def report(
+        self, generation: int, step: int, samples: int, left: int | None, own_s: float
+    ) -> None:
         """Reports the steps and this rank's samples in this generation, without waiting. left: records of the epoch
-        that all ranks together have left; None if unknown."""
+        that all ranks together have left; None if unknown. own_s: in which it waited for no other rank."""
 
 
 class World:
@@ -92,7 +94,8 @@ class World:
         if self._agreement is None:
             group = process_group()
             self._agreement = LoneAgreement() if group is None else TorchAgreement(group)
-        self._source.report(self.generation, step, self.samples, self.epoch_left)
+        own_s = 0.0 if self._watch is None else self._watch.own_s
+        self._source.report(self.generation, step, self.samples, self.epoch_left, own_s)
         agreed = self._agreement.exchange(self._source.newest())
         if agreed is not None:
             generation, stop_after = agreed

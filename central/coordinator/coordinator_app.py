@@ -215,6 +215,7 @@ class CoordinatorApp:
         member, incarnation = who(data)
         number, step = fields.number(data, "generation"), fields.number(data, "step")
         samples, seconds = fields.amount(data, "samples"), fields.amount(data, "seconds")
+        own_s = fields.amount(data, "own")
         left = fields.optional_number(data, "epoch_left")
         for name in ("noise", "loss"):
             fields.finite(data, name)
@@ -222,7 +223,7 @@ class CoordinatorApp:
         answer = self.state.membership.report(now, member, incarnation, number, step)
         if step > self.rates.of(member).step:
             self.state.standstills.end()
-        self.rates.report(member, now, step, samples, seconds, epoch_left=left)
+        self.rates.report(member, now, step, samples, seconds, own_s=own_s, epoch_left=left)
         self.pauses.report(now, number, step)
         members = self.state.membership
         self.state.gpu_time.report(now, number, step, members)

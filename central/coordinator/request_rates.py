@@ -19,6 +19,7 @@ class _MemberRate:
     at: float = 0.0
     step_s: float = 0.0  # seconds of one step by our clock; 0: unknown
     claimed_s: float = 0.0  # as it says itself
+    own_s: float = 0.0  # of it: before it waits for others; 0: unknown
     samples_per_s: float = 0.0
     epoch_left: int | None = None  # records that all members together have left in the epoch
 
@@ -44,6 +45,7 @@ class RequestRates:
         samples: float,
         seconds: float,
         *,
+        own_s: float = 0.0,
         epoch_left: int | None = None,
     ) -> None:
         one = self._members.setdefault(member, _MemberRate())
@@ -55,6 +57,7 @@ class RequestRates:
             one.step_s = _mean(one.step_s, (now - one.at) / taken)
             if seconds > 0:  # unknown in the first report of a generation
                 one.claimed_s = _mean(one.claimed_s, seconds / taken)
+                one.own_s = _mean(one.own_s, min(own_s, seconds) / taken)
             one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
         one.step, one.at, one.epoch_left = step, now, epoch_left
 
@@ -62,12 +65,16 @@ class RequestRates:
         return self._members.get(member) or _MemberRate()
 
     def stragglers(self, members: list[int]) -> set[int]:
-        """Members whose own time for a step is above 1.3 times the median."""
-        known = {member: one.claimed_s for member in members if (one := self.of(member)).claimed_s}
+        """Members that make a step take more than 1.3 times as long, by what they do before they wait for the others.
+        Where one does not say that, those that take more than 1.3 times the median."""
+        known = [(member, one) for member in members if (one := self.of(member)).claimed_s]
         if len(known) < 3:
             return set()
-        limit = _STRAGGLES * median(known.values())
-        return {member for member, value in known.items() if value > limit}
+        own = all(one.own_s for _, one in known)
+        usual = median(one.own_s if own else one.claimed_s for _, one in known)
+        step_s = median(one.claimed_s for _, one in known)
+        least_s = usual + step_s * (1 - 1 / _STRAGGLES) if own else _STRAGGLES * usual
+        return {member for member, one in known if (one.own_s if own else one.claimed_s) > least_s}
 
     def furthest(self, members: Iterable[int]) -> int:
         """The most steps that one of them has taken; 0: none was reported."""

@@ -1228,7 +1228,7 @@ class MemberProgress(_message.Message):
     """that one step takes it; 0: unknown"""
     samples_per_s: _builtins.float
     straggler: _builtins.bool
-    """slower than 1.3 times the median"""
+    """makes a step take more than 1.3 times as long"""
     def __init__(
         self,
         *,

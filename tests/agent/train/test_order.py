@@ -287,7 +287,9 @@ def test_what_is_left_goes_with_the_report() -> None:
     told: list[int | None] = []
 
     class Listening(NoChange):
-        def report(self, generation: int, step: int, samples: int, left: int | None) -> None:
+        def report(
+            self, generation: int, step: int, samples: int, left: int | None, own_s: float
+        ) -> None:
             told.append(left)
 
     world = World(Listening())

@@ -3,6 +3,7 @@
 import threading
 from typing import Any
 
+from agent.train import standstill
 from agent.train.batches import Batch
 from agent.train.order import Order
 from agent.train.sources import NoChange
@@ -116,6 +117,35 @@ def test_it_tells_again_and_not_after_a_step() -> None:
     assert len(made.told) == 2
     made.watch.enter(LOADS)
     assert made.tells_after(10 * (2.0 + 0.2 * 90.0))
+
+
+def test_the_time_before_others_are_waited_for() -> None:
+    """That of the loader, and until the first gradient; not in the first step, and in no evaluation."""
+    made = Watched()
+    made.step(3.0, 4.0, between_s=50.0)
+    assert made.watch.own_s == 0.0
+    made.step(2.0, 4.0, between_s=50.0)
+    assert made.watch.own_s == 2.0, "no gradient is watched"
+    for phase, seconds in ((LOADS, 2.0), (STEPS, 1.0)):
+        made.watch.enter(phase)
+        made.clock.now += seconds
+    for _ in range(2):
+        standstill.computed(None)
+        made.clock.now += 5.0
+    made.step(0.0, 9.0)
+    assert made.watch.own_s == 2.0 + 3.0
+
+
+def test_of_a_step_in_several_batches_the_first_counts() -> None:
+    """Behind it may be a collective."""
+    made = started()
+    for _ in range(2):
+        for phase, seconds in ((LOADS, 2.0), (STEPS, 1.0)):
+            made.watch.enter(phase)
+            made.clock.now += seconds
+    made.watch.enter(BETWEEN)
+    standstill.computed(None)
+    assert made.watch.own_s == 2.0
 
 
 def test_zero_is_never() -> None:

@@ -111,6 +111,33 @@ def test_who_is_slow() -> None:
     assert with_times(1.0, 1.0, 1.3).stragglers([0, 1, 2]) == set()
 
 
+@pytest.mark.parametrize(
+    ("own", "slow"),
+    [
+        ((1.0, 1.0, 1.0), set()),
+        ((1.0, 2.84, 1.0), set()),
+        ((1.0, 2.86, 1.0), {1}),  # without it a step would take 8 - 1.86 s
+        ((0.001, 0.1, 0.002), set()),  # a hundred times the others' and not worth a word
+        ((3.0, 1.0, 3.0, 3.0), set()),
+        ((1.0, 0.0, 6.0), set()),  # one does not say it
+    ],
+)
+def test_who_makes_the_others_wait(own: tuple[float, ...], slow: set[int]) -> None:
+    """A step takes all of them 8 s, of which they wait for others as long as these let them."""
+    rates = RequestRates()
+    for member, seconds in enumerate(own):
+        rates.report(member, 0.0, 0, 1.0, 0.0)
+        rates.report(member, 16.0, 2, 1.0, 16.0, own_s=2 * seconds)
+    assert rates.stragglers(list(range(len(own)))) == slow
+
+
+def test_nobody_works_longer_than_a_step_takes() -> None:
+    rates = RequestRates()
+    for step in range(2):
+        rates.report(1, 8.0 * step, step, 1.0, 8.0 * step, own_s=1e9)
+    assert rates.of(1).own_s == 8.0
+
+
 def test_the_furthest_member() -> None:
     rates = RequestRates()
     assert (rates.furthest([]), rates.furthest([1, 2]), rates.epoch_left([])) == (0, 0, None)
