@@ -25,6 +25,12 @@ class DeviceAttribute(NamedTuple):
     value: Scalar | tuple[Scalar, ...]
 
 
+class CounterValue(NamedTuple):
+    counters: str  # the counter set
+    name: str
+    amount: str  # a quantity as written
+
+
 class DeviceTaint(NamedTuple):
     key: str
     value: str
@@ -61,6 +67,9 @@ class Device:
     capacity: tuple[tuple[str, str], ...] = ()  # with its domain, and a quantity as written
     taints: tuple[DeviceTaint, ...] = ()
     places: Places = ()  # of a device that no single node has
+    consumes: tuple[
+        CounterValue, ...
+    ] = ()  # of the counters that it shares with other devices of its pool
     unsupported: str = ""  # why it is not allocated: the field that Lockstep does not support
 
 
@@ -75,6 +84,7 @@ class SliceSeen:
     slices: int  # that the generation has
     node: str = ""  # whose devices they are; empty: they have places
     devices: tuple[Device, ...] = ()
+    counters: tuple[CounterValue, ...] = ()  # that devices of the pool share
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from central.model import limits
 from central.model.device_claims import (
     EXTENDED,
     VALUE_KINDS,
+    CounterValue,
     Device,
     DeviceAttribute,
     DeviceClaimSeen,
@@ -48,7 +49,6 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 EXACT, ALL = "ExactCount", "All"
 _TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
 _UNSUPPORTED_IN_DEVICE = (
-    "consumesCounters",
     "allowMultipleAllocations",
     "bindingConditions",
     "bindsToNode",
@@ -70,7 +70,6 @@ def decode_slice(raw: Json) -> SliceSeen:
     driver = text_field(spec, "driver", limits.NAME)
     node = text_field(spec, "nodeName", limits.NAME)
     places = () if node or spec.get("perDeviceNodeSelection") else _places(spec, "spec")
-    unsupported = "spec.sharedCounters" if spec.get("sharedCounters") else ""
     return SliceSeen(
         identity(raw["metadata"], namespaced=False)[1],
         driver,
@@ -79,10 +78,23 @@ def decode_slice(raw: Json) -> SliceSeen:
         whole(pool.get("resourceSliceCount")),
         node,
         tuple(
-            _device(each, driver, node, places, unsupported)
+            _device(each, driver, node, places)
             for each in list_field(spec, "devices", "spec", limits.SLICE_DEVICES)
         ),
+        _counters(spec, "sharedCounters", "name", "spec"),
     )
+
+
+def _counters(part: Json, key: str, name: str, field: str) -> tuple[CounterValue, ...]:
+    found, where = [], f"{field}.{key}"
+    for each in list_field(part, key, field, limits.DEVICE_ATTRIBUTES):
+        there = map_field(each, "counters", where, limits.DEVICE_ATTRIBUTES)
+        of = text_field(each, name, limits.NAME)
+        for counter in sorted(there):
+            if len(counter) > limits.NAME:
+                raise FieldError(f"{where}.counters.{counter:.80}: the name is too long")
+            found.append(CounterValue(of, counter, _quantity(counter, there, f"{where}.counters")))
+    return tuple(found)
 
 
 def _places(part: Json, field: str) -> Places:
@@ -94,18 +106,25 @@ def _places(part: Json, field: str) -> Places:
     return () if part.get("allNodes") else ((),)
 
 
-def _device(raw: Json, driver: str, node: str, places: Places, unsupported: str) -> Device:
+def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
     used = [field for field in _UNSUPPORTED_IN_DEVICE if raw.get(field)]
+    consumes = _counters(raw, "consumesCounters", "counterSet", "spec.devices")
+    if consumes and any(each.get("compatibilityGroups") for each in raw["consumesCounters"]):
+        used.append("consumesCounters.compatibilityGroups")
     attributes = map_field(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
     capacity = map_field(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
     own = not node and any(raw.get(key) for key in ("nodeName", "nodeSelector", "allNodes"))
     return Device(
         text_field(raw, "name", limits.NAME),
         tuple(_attribute(name, attributes, driver) for name in sorted(attributes)),
-        tuple((qualified(name, driver), _quantity(name, capacity)) for name in sorted(capacity)),
+        tuple(
+            (qualified(name, driver), _quantity(name, capacity, "spec.devices.capacity"))
+            for name in sorted(capacity)
+        ),
         tuple(map(_taint, list_field(raw, "taints", "spec.devices", limits.DEVICE_TAINTS))),
         _places(raw, "spec.devices") if own else places,
-        f"spec.devices.{used[0]}" if used else unsupported,
+        consumes,
+        f"spec.devices.{used[0]}" if used else "",
     )
 
 
@@ -135,12 +154,12 @@ def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
     return _attributes.setdefault(made, made)
 
 
-def _quantity(name: str, capacity: Json) -> str:
-    value = map_field(capacity, name, "spec.devices.capacity", limits.DEVICE_ATTRIBUTES)
+def _quantity(name: str, some: Json, field: str) -> str:
+    value = map_field(some, name, field, limits.DEVICE_ATTRIBUTES)
     try:
         parse_exact(value.get("value"))
     except InvalidQuantity as error:
-        raise FieldError(f"spec.devices.capacity.{name:.80}: {error}") from error
+        raise FieldError(f"{field}.{name:.80}: {error}") from error
     return str(value["value"])
 
 

@@ -8,8 +8,9 @@ Design: docs/design/device-claims.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,13 +33,19 @@ from central.model.device_claims import (
 from central.model.facts import DeviceClassSeen, NodeSeen
 from central.model.pod_rules import Requirement
 from central.scheduler.device_claims.device_fitting import (
+    EMPTY,
     NO_VALUES,
     Demand,
     NodeDevices,
     SearchLimit,
     values_of,
 )
-from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
+from central.scheduler.device_claims.device_pools import (
+    EVERYWHERE,
+    CounterKey,
+    DevicePools,
+    PooledDevice,
+)
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
@@ -465,7 +472,22 @@ class DeviceAllocation:
         taken = (
             {each.id for each in there if each.id in held and each.id not in own} if held else ()
         )
-        return NodeDevices(demands, there, taken, [unit.values for unit in units])
+        counters = self._counters(node, own) if self.pools.counters else EMPTY
+        return NodeDevices(demands, there, taken, [unit.values for unit in units], counters)
+
+    def _counters(
+        self, node: NodeSeen, own: Collection[DeviceId] = ()
+    ) -> Mapping[CounterKey, Fraction]:
+        """Returns what is left of the counters that the node's devices share, besides what these devices consume."""
+        found: dict[CounterKey, Fraction] = {}
+        local = self.pools.by_node.get(node.name, ())
+        for key in {each.id[:2] for each in local if each.consumes}:
+            found |= self.pools.counters.get(key, {})
+        for each in local:
+            if each.consumes and each.id in self._held and each.id not in own:
+                for counter, amount in each.consumes.items():
+                    found[counter] = found.get(counter, Fraction(0)) - amount
+        return found
 
     def devices_of(self, node: NodeSeen) -> Sequence[PooledDevice]:
         """The devices that pods on the node can use, and that Lockstep supports."""
@@ -483,8 +505,15 @@ class DeviceAllocation:
         return self._nodes[row]
 
     def is_free(self, device: DeviceId, row: int) -> bool:
-        """Returns whether one more pod on the row may get the device, as far as drafts and claims hold it."""
-        return not self._held[device]
+        """Returns whether one more pod on the row may get the device, as far as drafts and claims hold it and what it
+        consumes."""
+        node, pooled = self._nodes[row], self.pools.devices.get(device)
+        if node is None or pooled is None or not pooled.consumes:
+            return not self._held[device]
+        left = self._counters(node)
+        return not self._held[device] and all(
+            amount <= left.get(counter, 0) for counter, amount in pooled.consumes.items()
+        )
 
     def demand(self, spec: DeviceClaimSpec, same: str = "") -> Demand:
         found = self._demands.get((spec, same))
@@ -645,11 +674,13 @@ class DeviceAllocation:
 
 def _most_pods(devices: NodeDevices, fixed: list[int], own: list[int]) -> int:
     """Returns how many pods with these claims fit beside the fixed ones; a lower bound where the search is stopped."""
-    most = devices.most(own) if own else 1
-    for pods in range(most, 0, -1):
+    most, known = devices.most(own) if own else 1, 0
+    pods = most
+    while known < most:  # fewer fit where some do
         try:
-            if devices.fit([*fixed, *own * pods]) is not None:
-                return pods if own else int(MANY)
+            fits = devices.fit([*fixed, *own * pods]) is not None
         except SearchLimit:
-            continue
-    return 0
+            fits = False
+        known, most = (pods, most) if fits else (known, pods - 1)
+        pods = (known + most + 1) // 2
+    return known if own or not known else int(MANY)

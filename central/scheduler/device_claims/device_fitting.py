@@ -11,8 +11,9 @@ Design: docs/design/device-claims.md
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from fractions import Fraction
 from itertools import islice
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen
 from central.model.limits import CLAIM_DEVICES
-from central.scheduler.device_claims.device_pools import PooledDevice
+from central.scheduler.device_claims.device_pools import CounterKey, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors, plain
 
 STEPS_MOST = 20_000  # of one search
@@ -129,6 +130,8 @@ def hindering(request: DeviceRequest, taints: Sequence[DeviceTaint]) -> DeviceTa
 
 
 Taken = tuple[tuple[int, int], ...]  # kinds and numbers
+Amounts = tuple[tuple[int, Fraction], ...]  # counters by number
+EMPTY: Mapping[CounterKey, Fraction] = {}
 
 
 class Pattern(NamedTuple):
@@ -136,13 +139,17 @@ class Pattern(NamedTuple):
 
     alternatives: tuple[int, ...]  # by request
     devices: tuple[Taken, ...]  # by request
-    uses: Taken  # of all requests
+    uses: Taken  # of all requests, as NodeDevices.uses()
+
+    def kinds(self) -> set[int]:
+        return {kind for taken in self.devices for kind, _ in taken}
 
 
 class NodeDevices:
     """The devices of one node by kind, as some demands see them.
 
-    taken: of these devices, those that are not free; values: of the attribute `same` of each demand, that the devices
+    taken: of these devices, those that are not free; counters: what is left of the counters that devices share;
+    values: of the attribute `same` of each demand, that the devices
     of a claim must have all, and no others; None: any"""
 
     def __init__(
@@ -151,43 +158,83 @@ class NodeDevices:
         devices: Sequence[PooledDevice],
         taken: Collection[DeviceId],
         values: Sequence[Values | None] = (),
+        counters: Mapping[CounterKey, Fraction] = EMPTY,
     ) -> None:
         self.demands = demands
         self.values = values or [None] * len(demands)
-        kinds: dict[tuple[Signature, ...], int] = {}
+        kinds: dict[tuple[tuple[Signature, ...], Amounts], int] = {}
+        numbers: dict[CounterKey, int] = {}  # counters in the order in which devices consume them
         self._free: list[list[PooledDevice]] = []
         self.there: list[int] = []  # free or not
         for device in devices:
             signatures = tuple([demand.signature(device) for demand in demands])
-            kind = kinds.setdefault(signatures, len(kinds))
+            consumes: Amounts = ()
+            if device.consumes:
+                consumes = tuple(
+                    (numbers.setdefault(key, len(numbers)), amount)
+                    for key, amount in device.consumes.items()
+                )
+            kind = kinds.setdefault((signatures, consumes), len(kinds))
             if kind == len(self._free):
                 self._free.append([])
                 self.there.append(0)
             self.there[kind] += 1
             if device.id not in taken:
                 self._free[kind].append(device)
-        self.kinds = list(kinds)
+        self.kinds = [signatures for signatures, _ in kinds]
+        self.consumes = [
+            consumes for _, consumes in kinds
+        ]  # by kind: counters by number, and amounts
         self.free = [len(each) for each in self._free]
+        # Also what is left of counters: a pattern uses kinds and counters alike. Counters come after the kinds.
+        self.left: list[Fraction | int] = [*self.free, *(counters.get(key, 0) for key in numbers)]
         self._steps = 0
 
     def state(self) -> object:
         """Equal for nodes on which the same fits."""
         whole = any(demand.takes_all for demand in self.demands)
         there = self.there if whole else self.free
-        return frozenset(
-            each for each in zip(self.kinds, self.free, there, strict=True) if each[1] or whole
-        )
+        columns = (self.kinds, self.consumes, self.free, there)
+        found = frozenset(each for each in zip(*columns, strict=True) if each[2] or whole)
+        return found, tuple(self.left[len(self.free) :])
 
     def most(self, units: Sequence[int]) -> int:
         """An upper bound on how many times claims of these demands (by index) fit."""
         least = sum(self.demands[unit].least for unit in units)
         chosen = set(units)
-        useful = sum(
-            count
-            for kind, count in zip(self.kinds, self.free, strict=True)
-            if any(self.usable(kind, unit) for unit in chosen)
-        )
-        return useful // least if least else 0
+        useful = [
+            (kind, count)
+            for kind, count in enumerate(self.free)
+            if count and any(self.usable(self.kinds[kind], unit) for unit in chosen)
+        ]
+        return self._most_devices(useful) // least if least else 0
+
+    def _most_devices(self, useful: Sequence[tuple[int, int]]) -> int:
+        """An upper bound on how many of these devices, as numbers of kinds, can be allocated together."""
+        plain, groups = 0, dict[int, list[tuple[int, int]]]()
+        for kind, count in useful:
+            if consumes := self.consumes[kind]:
+                groups.setdefault(consumes[0][0], []).append((kind, count))
+            else:
+                plain += count
+        for some in groups.values():
+            least = [dict(self.consumes[kind]) for kind, _ in some]
+            bounds = [sum(count for _, count in some)]
+            for counter in set.intersection(*map(set, least)):
+                smallest = min(amounts[counter] for amounts in least)
+                left = self.left[len(self.free) + counter]
+                bounds += [int(left // smallest)] if smallest else []
+            plain += max(min(bounds), 0)
+        return plain
+
+    def uses(self, taken: Iterable[tuple[int, int]]) -> Counter[int]:
+        """Returns what numbers of kinds use, as indices of `left`."""
+        found = Counter[int]()
+        for kind, count in taken:
+            found[kind] += count
+            for counter, amount in self.consumes[kind]:
+                found[len(self.free) + counter] += amount * count  # type: ignore[assignment]  # may be a fraction
+        return found
 
     def usable(self, kind: Sequence[Signature], unit: int) -> int:
         """Returns the alternatives of the demand that such devices can serve, as bits."""
@@ -217,7 +264,7 @@ class NodeDevices:
         self._steps, found, demand = 0, set[Values](), self.demands[unit]
         try:
             for pattern in islice(_Ways(self, unit).every(), PATTERNS_MOST):
-                used = [demand.same_values(self.kinds[kind][unit]) for kind, _ in pattern.uses]
+                used = [demand.same_values(self.kinds[kind][unit]) for kind in pattern.kinds()]
                 if all(used):
                     found.add(NO_VALUES.union(*used))
         except SearchLimit:
@@ -231,7 +278,7 @@ class NodeDevices:
         ways = {unit: _Ways(self, unit).patterns() for unit in groups}
         order = sorted(groups, key=lambda unit: (len(ways[unit]), unit))
         plan = [(unit, ways[unit]) for unit in order for _ in range(groups[unit])]
-        chosen = self._pack(plan, 0, 0, [*self.free], set())
+        chosen = self._pack(plan, 0, 0, [*self.left], set())
         return None if chosen is None else self._concrete(units, plan, chosen)
 
     def step(self) -> None:
@@ -246,7 +293,7 @@ class NodeDevices:
         plan: Sequence[tuple[int, Sequence[Pattern]]],
         at: int,
         first: int,
-        free: list[int],
+        free: list[Fraction | int],
         failed: set[object],
     ) -> list[int] | None:
         """The indices of patterns from claim `at` on. first: the lowest index of the claim's pattern."""
@@ -300,7 +347,7 @@ class _Ways:
         self._devices, self._unit = devices, unit
         self._kinds = [kind[unit] for kind in devices.kinds]
         self._requests = devices.demands[unit].spec.requests
-        self._free = [*devices.free]  # without what the way so far uses
+        self._free = [*devices.left]  # without what the way so far uses
         self._chosen = _ChosenValues(devices.demands[unit])
 
     def every(self) -> Iterator[Pattern]:
@@ -315,35 +362,42 @@ class _Ways:
             values = None
         for pattern in self.every():
             if values is not None:
-                used = (demand.same_values(self._kinds[kind]) for kind, _ in pattern.uses)
+                used = (demand.same_values(self._kinds[kind]) for kind in pattern.kinds())
                 if NO_VALUES.union(*used) != values:
                     continue
             found.setdefault((pattern.alternatives, pattern.uses), pattern)
             if len(found) > PATTERNS_MOST:
                 raise SearchLimit
-        left = self._devices.free
-        return sorted(
-            found.values(),
-            key=lambda p: (p.alternatives, sum(left[kind] - count for kind, count in p.uses)),
-        )
+        left, kinds = self._devices.left, len(self._devices.free)
+
+        def over(pattern: Pattern) -> tuple[object, ...]:
+            """What the pattern leaves over of the kinds and counters that it uses."""
+            devices = sum(left[each] - count for each, count in pattern.uses if each < kinds)
+            parts = (
+                1 - count / left[each] for each, count in pattern.uses if each >= kinds and count
+            )
+            return pattern.alternatives, devices, sum(parts)
+
+        return sorted(found.values(), key=over)
 
     def _from(
         self, place: int, alternatives: tuple[int, ...], devices: tuple[Taken, ...]
     ) -> Iterator[Pattern]:
         if place == len(self._requests):
-            uses = Counter[int]()
-            for kind, count in (pair for each in devices for pair in each):
-                uses[kind] += count
-            yield Pattern(alternatives, devices, tuple(sorted(uses.items())))
+            uses = self._devices.uses(pair for each in devices for pair in each)
+            if all(count <= self._devices.left[each] for each, count in uses.items()):
+                yield Pattern(alternatives, devices, tuple(sorted(uses.items())))
             return
         bit = sum(map(len, self._requests[:place]))
         for index, request in enumerate(self._requests[place]):
             for taken in self._choices(request, bit + index):
-                for kind, count in taken:
-                    self._free[kind] -= count
-                yield from self._from(place + 1, (*alternatives, index), (*devices, taken))
-                for kind, count in taken:
-                    self._free[kind] += count
+                used = self._devices.uses(taken)
+                for each, count in used.items():
+                    self._free[each] -= count
+                if not any(self._free[each] < 0 for each in used):
+                    yield from self._from(place + 1, (*alternatives, index), (*devices, taken))
+                for each, count in used.items():
+                    self._free[each] += count
 
     def _choices(self, request: DeviceRequest, bit: int) -> Iterator[Taken]:
         """Numbers of kinds that satisfy the request; the constraints know of them while they are used."""
@@ -372,7 +426,7 @@ class _Ways:
             yield taken
             return
         for index, kind in enumerate(usable):
-            for number in range(min(count, self._free[kind]), 0, -1):
+            for number in range(min(count, int(self._free[kind])), 0, -1):
                 self._devices.step()
                 mark = self._add(name, kind, number)
                 if mark is not None:

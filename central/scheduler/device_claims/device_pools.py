@@ -5,9 +5,12 @@ A pool is published by a driver in one or more ResourceSlices. While a driver re
 two generations or lacks some, and none of its devices is allocated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 
 from central.model.device_claims import (
+    CounterValue,
     Device,
     DeviceId,
     DeviceTaint,
@@ -16,10 +19,12 @@ from central.model.device_claims import (
     TaintRuleGone,
     TaintRuleSeen,
 )
+from central.model.exact_quantity import exact_quantity
 from central.scheduler.device_claims.device_selectors import DeviceContent, DeviceSelectors
 
 PoolKey = tuple[str, str]  # driver and name
 EVERYWHERE = ""  # instead of a node: devices that no single node has
+CounterKey = tuple[PoolKey, str, str]  # pool, counter set and counter
 
 
 class PooledDevice:
@@ -27,7 +32,7 @@ class PooledDevice:
 
     signatures: by what claims ask for (fitting.Demand), which of its requests the device satisfies"""
 
-    __slots__ = ("content", "device", "id", "node", "signatures", "taints")
+    __slots__ = ("consumes", "content", "device", "id", "node", "signatures", "taints")
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class PooledDevice:
             taints,
         )
         self.signatures: dict[object, object] = {}
+        self.consumes = _amounts(id[:2], device.consumes)
 
 
 class DevicePools:
@@ -57,6 +63,7 @@ class DevicePools:
         self._pools: dict[PoolKey, dict[str, SliceSeen]] = {}
         self._nodes: dict[PoolKey, set[str]] = {}  # with devices of the pool
         self._rules: dict[str, TaintRuleSeen] = {}
+        self.counters: dict[PoolKey, dict[CounterKey, Fraction]] = {}  # of pools with any
 
     def recorded(self) -> Iterator[SliceSeen | TaintRuleSeen]:
         """The facts that make up what is known."""
@@ -105,10 +112,19 @@ class DevicePools:
             changed.add(each.node)
             if not usable:
                 self.updated.setdefault(each.node, set()).add(key)
+        counters = _amounts(key, [one for each in current for one in each.counters])
+        self.counters.pop(key, None)
+        if counters and usable:
+            self.counters[key] = counters
+        shared = len({each.node for each in current if each.devices}) > 1 or any(
+            each.devices and not each.node for each in current
+        )
         for each in current if usable else ():
             there = self.by_node.setdefault(each.node, [])
             self._nodes.setdefault(key, set()).add(each.node)
             for device in each.devices:
+                if device.consumes and shared and not device.unsupported:
+                    device = replace(device, unsupported="counters that nodes share")  # noqa: PLW2901
                 pooled = self._pooled(key, each.node, device)
                 self.devices[pooled.id] = pooled
                 there.append(pooled)
@@ -138,6 +154,10 @@ class DevicePools:
         content = self._selectors.content(key[0], device)
         name = DeviceId(*key, device.name)
         return PooledDevice(name, device, node, content, tuple(taints))
+
+
+def _amounts(pool: PoolKey, values: Iterable[CounterValue]) -> dict[CounterKey, Fraction]:
+    return {(pool, each.counters, each.name): exact_quantity(each.amount) for each in values}
 
 
 def _concerns(rule: TaintRuleSeen, key: PoolKey) -> bool:

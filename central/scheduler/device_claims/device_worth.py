@@ -1,5 +1,6 @@
 """The worth of the free devices of claims, which queues share out beside the GPUs of device plugins."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
@@ -28,7 +29,14 @@ class DeviceWorth:
             demands = [(self._one_of(name), worth) for name, worth in units.items()]
             for node in self.outdated:
                 there = self._pools.by_node.get(node, ())
-                worth = sum(self._worth(each, demands) for each in there)
+                # Devices that share counters are worth as much as the most valuable one.
+                most: dict[object, int] = {}
+                used: Counter[object] = Counter()
+                for each in there:
+                    part, worth = next(iter(each.consumes), each.id), self._worth(each, demands)
+                    most[part] = max(most.get(part, 0), worth)
+                    used[part] += worth if each.id in self._in_use else 0
+                worth = sum(max(all_ - used[part], 0) for part, all_ in most.items())
                 self._by_node.pop(node, None)
                 if worth:
                     self._by_node[node] = worth
@@ -41,7 +49,7 @@ class DeviceWorth:
         return self._demand(DeviceClaimSpec(((DeviceRequest("", name, 1),),)))
 
     def _worth(self, device: PooledDevice, demands: Iterable[tuple[Demand, int]]) -> int:
-        if device.device.unsupported or device.id in self._in_use:
+        if device.device.unsupported:
             return 0
         seen = ((demand.signature(device), worth) for demand, worth in demands)
         return max((worth for found, worth in seen if found.usable), default=0)

@@ -1,5 +1,7 @@
 """Device claims in a simulation: made from templates, allocated before their pods start, and freed with them."""
 
+from collections import Counter
+
 import pytest
 
 from protos.names import RACK, SAME_ATTRIBUTE
@@ -56,6 +58,36 @@ def test_a_gang_gets_the_same_rails_on_each_node(simulate: Simulate) -> None:
         *(claiming(member, "one") for member in members),
     )
     assert sorted(where(found).values()) == ["b", "c"]
+
+
+def test_a_gang_gets_parts_of_gpus(simulate: Simulate) -> None:
+    """Each node has a GPU, as a whole or as two halves; the driver publishes the counters in a slice of their own."""
+    published = []
+    for name in "ab":
+        whole, left, right = (made := devices(name, 3, part=["whole", "half", "half"]))["spec"][
+            "devices"
+        ]
+        for each, memory in ((whole, "80Gi"), (left, "40Gi"), (right, "40Gi")):
+            used = {"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}
+            each["consumesCounters"] = [used]
+        made["spec"]["pool"]["resourceSliceCount"] = 2
+        spec = {key: made["spec"][key] for key in ("driver", "nodeName", "pool")}
+        counters = {"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}
+        other = {**made, "metadata": {"name": f"{name}-counters"}}
+        published += [made, {**other, "spec": {**spec, "sharedCounters": [counters]}}]
+    chosen = f'device.attributes["{DRIVER}"].part == '
+    first, *members = gang("g", 3, 0)
+    found = simulate(
+        *(node(name, 0) for name in "ab"),
+        *published,
+        device_class(),
+        template("half", asks(1, chosen + '"half"')),
+        template("whole", asks(1, chosen + '"whole"')),
+        first,
+        *(claiming(member, "half") for member in members),
+        claiming(pod("p"), "whole"),
+    )
+    assert Counter(where(found).values()) == {"a": 2, "b": 1}, "no GPU is left as a whole"
 
 
 def test_a_gang_waits_until_all_of_its_devices_are_free(simulate: Simulate) -> None:

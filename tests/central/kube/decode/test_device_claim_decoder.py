@@ -16,6 +16,7 @@ from central.kube.decode.device_claim_decoder import (
 from central.kube.decode.fields import FieldError, MalformedObject
 from central.model import limits
 from central.model.device_claims import (
+    CounterValue,
     Device,
     DeviceAttribute,
     DeviceClaimGone,
@@ -132,17 +133,25 @@ def test_the_nodes_of_a_slice_or_device(fields: Json, places: object) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [
-        "consumesCounters",
-        "allowMultipleAllocations",
-        "bindingConditions",
-        "bindsToNode",
-        "nodeAllocatableResources",
-    ],
+    ["allowMultipleAllocations", "bindingConditions", "bindsToNode", "nodeAllocatableResources"],
 )
 def test_a_device_with_an_unsupported_field_says_so(field: str) -> None:
     found = decode_slice(changed(SLICE, f"spec/devices/0/{field}", [1]))
     assert found.devices[0].unsupported == f"spec.devices.{field}"
+
+
+def test_devices_share_counters() -> None:
+    """A slice has either devices or counters."""
+    memory = {"memory": {"value": "40Gi"}, "cores": {"value": "3"}}
+    part = [{"counterSet": "gpu-0", "counters": memory}]
+    found = decode_slice(changed(SLICE, "spec/devices/0/consumesCounters", part))
+    values = (CounterValue("gpu-0", "cores", "3"), CounterValue("gpu-0", "memory", "40Gi"))
+    assert (found.devices[0].consumes, found.devices[0].unsupported) == (values, "")
+    shared = changed(SLICE, "spec/sharedCounters", [{"name": "gpu-0", "counters": memory}])
+    assert decode_slice(shared).counters == values
+    alike = [{**part[0], "compatibilityGroups": ["a"]}]
+    found = decode_slice(changed(SLICE, "spec/devices/0/consumesCounters", alike))
+    assert found.devices[0].unsupported == "spec.devices.consumesCounters.compatibilityGroups"
 
 
 def test_an_attribute_may_be_a_list() -> None:
@@ -161,6 +170,12 @@ def test_an_attribute_may_be_a_list() -> None:
         ("spec/pool", None, "spec.pool"),
         ("spec/devices", [{}] * 129, "spec.devices: 129 entries; at most 128 are accepted"),
         ("spec/devices/0/attributes/model", {"string": 3}, "model: not the value of an attribute"),
+        (
+            "spec/devices/0/consumesCounters",
+            [{"counterSet": "g", "counters": {"m": {"value": "x"}}}],
+            "spec.devices.consumesCounters.counters.m: ",
+        ),
+        ("spec/sharedCounters", {"name": "g"}, "spec.sharedCounters: {1 fields} is not a list"),
         ("spec/devices/0/attributes/model", {"int": True}, "model: not the value of an attribute"),
         (
             "spec/devices/0/attributes/model",

@@ -25,6 +25,7 @@ def _device() -> Json:
             "x.example/index": {"int": 0},
             "ecc": {"bool": False},
             "version": {"version": "1.0.0"},
+            "roots": {"strings": ["pci0", "pci1"]},
         },
         "capacity": {"memory": {"value": "80Gi"}},
         "taints": [{"key": "k", "value": "v", "effect": "NoExecute"}],
@@ -55,9 +56,10 @@ def _slice_of_all_nodes() -> Json:
 
 
 def _unsupported_devices() -> Json:
-    raw = device_slice(allNodes=True, sharedCounters=[{"name": "c"}])
+    counters = {"memory": {"value": "80Gi"}}
+    raw = device_slice(allNodes=True, sharedCounters=[{"name": "c", "counters": counters}])
     fields: Json = {
-        "consumesCounters": [{"counterSet": "c"}],
+        "consumesCounters": [{"counterSet": "c", "counters": counters}],
         "allowMultipleAllocations": True,
         "bindingConditions": ["ready"],
         "bindsToNode": True,

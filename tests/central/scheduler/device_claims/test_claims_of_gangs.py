@@ -298,11 +298,11 @@ def test_reasons_name_what_is_missing(case: str) -> None:
 
 
 def test_a_device_with_an_unsupported_field_is_left_alone() -> None:
-    part = replace(device("part"), unsupported="spec.devices.consumesCounters")
+    part = replace(device("part"), unsupported="spec.devices.bindsToNode")
     cluster = Cluster(slice_of("a", part), a="r0")
     assert not cluster.step(claim("c"), pod("p", "c"))
     assert (
-        "no devices of gpu.example; 1 devices have spec.devices.consumesCounters, which Lockstep does not support"
+        "no devices of gpu.example; 1 devices have spec.devices.bindsToNode, which Lockstep does not support"
         in cluster.told["p"]
     )
 

@@ -1,22 +1,25 @@
 """The search for the devices of several claims on one node, judged by trying every assignment."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 from random import Random
 
 import pytest
 
 from central.model.device_claims import (
+    CounterValue,
     DeviceClaimSpec,
     DeviceId,
     DeviceRequest,
     DeviceTaint,
     DeviceToleration,
 )
-from central.scheduler.device_claims.device_allocation import DeviceAllocation
+from central.scheduler.device_claims.device_allocation import DeviceAllocation, _most_pods
 from central.scheduler.device_claims.device_fitting import NodeDevices, SearchLimit
-from central.scheduler.device_claims.device_pools import PooledDevice
+from central.scheduler.device_claims.device_pools import CounterKey, PooledDevice
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
     GPUS,
@@ -113,30 +116,67 @@ def agrees(claim: DeviceClaimSpec, taken: Sequence[tuple[str, PooledDevice]]) ->
     return True
 
 
+Left = dict[CounterKey, Fraction]
+
+
 def possible(
-    claims: Sequence[DeviceClaimSpec], there: Sequence[PooledDevice], free: frozenset[DeviceId]
+    claims: Sequence[DeviceClaimSpec],
+    there: Sequence[PooledDevice],
+    free: frozenset[DeviceId],
+    left: Left,
 ) -> bool:
+    """left: of the counters that devices share"""
     if not claims:
         return True
-    return any(
-        possible(claims[1:], there, free - taken) for taken in set(ways(claims[0], there, free))
-    )
+    for taken in set(ways(claims[0], there, free)):
+        now = without(left, (one for one in there if one.id in taken))
+        if all(now[key] >= 0 for one in there if one.id in taken for key in one.consumes) and (
+            possible(claims[1:], there, free - taken, now)
+        ):
+            return True
+    return False
 
 
-def random_node(random: Random) -> tuple[DeviceAllocation, list[PooledDevice], frozenset[DeviceId]]:
+def without(left: Left, devices: Iterable[PooledDevice]) -> Left:
+    found = dict(left)
+    for one in devices:
+        for key, amount in one.consumes.items():
+            found[key] -= amount
+    return found
+
+
+def random_node(
+    random: Random,
+) -> tuple[DeviceAllocation, list[PooledDevice], frozenset[DeviceId], Left]:
     allocation = DeviceAllocation([])
     allocation.set_class(DRIVER, GPUS)
-    made = []
+    made, parted = [], random.random() < 0.5
     for index in range(random.randint(1, 6)):
         attributes: dict[str, str | int | tuple[int, ...]] = {"model": random.choice(MODELS)}
         if random.random() < 0.6:
             attributes["rail"] = random.choice(RAILS)
         elif random.random() < 0.8:
             attributes["rail"] = tuple(random.choices(RAILS, k=random.randint(1, 2)))
-        made.append(device(f"d{index}", *("hot",) * (random.random() < 0.2), **attributes))
-    allocation.apply(slice_of("n", *made))
+        part = replace(
+            device(f"d{index}", *("hot",) * (random.random() < 0.2), **attributes),
+            consumes=tuple(
+                CounterValue(gpu, name, str(random.randint(1, 3)))
+                for name in random.sample(("memory", "cores"), random.randint(1, 2))
+            )
+            if parted and random.random() < 0.6 and (gpu := random.choice(("gpu-0", "gpu-1")))
+            else (),
+        )
+        made.append(part)
+    counters = tuple(
+        CounterValue(gpu, name, str(random.randint(3, 6)))
+        for gpu in ("gpu-0", "gpu-1")
+        for name in ("memory", "cores")
+    )
+    allocation.apply(slice_of("n", *made, counters=counters))
     there = allocation.pools.by_node["n"]
-    return allocation, there, frozenset(one.id for one in there if random.random() < 0.85)
+    free = frozenset(one.id for one in there if random.random() < 0.85)
+    total = allocation.pools.counters[DRIVER, "n"]
+    return allocation, there, free, without(total, (one for one in there if one.id not in free))
 
 
 @pytest.mark.parametrize("seed", seeds(8))
@@ -144,25 +184,28 @@ def test_the_search_is_exact(seed: int) -> None:
     random = Random(seed)
     outcomes = Counter[bool]()
     for _ in range(150):
-        allocation, there, free = random_node(random)
+        allocation, there, free, left = random_node(random)
         claims = [random_spec(random) for _ in range(random.randint(1, 2))]
         claims += claims[:1] * random.randint(0, 1)
         unlike = list(dict.fromkeys(claims))
         taken = {one.id for one in there} - free
-        node = NodeDevices([allocation.demand(each) for each in unlike], there, taken)
+        demands = [allocation.demand(each) for each in unlike]
+        node = NodeDevices(demands, there, taken, (), left)
         found = node.fit([unlike.index(each) for each in claims])
         outcomes[found is not None] += 1
-        assert (found is not None) == possible(claims, there, free), (claims, there, free)
+        assert (found is not None) == possible(claims, there, free, left), (claims, there, free)
         if found is not None:
-            check(claims, found, there, free)
+            check(claims, found, there, free, left)
     assert all(outcomes[each] > 20 for each in (True, False)), outcomes
 
 
-def check(claims, found, there, free) -> None:  # type: ignore[no-untyped-def]  # as in the search
+def check(claims, found, there, free, left) -> None:  # type: ignore[no-untyped-def]  # as in the search
     given = [one.id for devices in found for one in devices]
     assert len(given) == len(set(given))
     assert set(given) <= free
     by_id = {one.id: one for one in there}
+    rest = without(left, (by_id[each] for each in given))
+    assert all(rest[key] >= 0 for each in given for key in by_id[each].consumes)
     for claim, devices in zip(claims, found, strict=True):
         assert agrees(claim, [(one.request, by_id[one.id]) for one in devices])
         alternatives = {each.name: each for some in claim.requests for each in some}
@@ -174,14 +217,14 @@ def check(claims, found, there, free) -> None:  # type: ignore[no-untyped-def]  
 def test_the_number_of_pods_is_exact(seed: int) -> None:
     random = Random(seed)
     for _ in range(60):
-        allocation, there, free = random_node(random)
+        allocation, there, free, left = random_node(random)
         own = random_spec(random)
         taken = {one.id for one in there} - free
-        node = NodeDevices([allocation.demand(own)], there, taken)
-        most = max(n for n in range(len(there) + 1) if possible([own] * n, there, free))
+        node = NodeDevices([allocation.demand(own)], there, taken, (), left)
+        most = max(n for n in range(len(there) + 1) if possible([own] * n, there, free, left))
         bound = node.most([0])
         assert bound >= most
-        found = next(n for n in range(bound, -1, -1) if node.fit([0] * n) is not None)
+        found = _most_pods(node, [], [0])
         assert found == most, (own, there, free)
 
 

@@ -8,10 +8,11 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import policy_decoder
 from central.model.decisions import Bind, Decision, Evict
-from central.model.device_claims import DeviceClaimGone, DeviceId
+from central.model.device_claims import CounterValue, DeviceClaimGone, DeviceId
 from central.model.facts import DeviceClassSeen, Fact, PodGone, PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
+from central.scheduler.device_claims.device_allocation import DeviceAllocation
 from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption import harm
 from central.scheduler.rebuild import rebuild
@@ -91,6 +92,28 @@ def test_a_part_of_a_gpu_counts_as_one() -> None:
     cluster = Cluster(queue("a", capability={GPU: 1}), *singles(8), worth=Fraction(1, 4))
     assert len(cluster.bound) == 4
     assert cluster.total() == 2
+
+
+def test_a_gpu_is_worth_its_most_valuable_part_less_what_is_in_use() -> None:
+    """A GPU as a whole or as two halves."""
+    allocation = DeviceAllocation([])
+    half = DeviceClassSeen("half", "", (f'device.attributes["{DRIVER}"].size == "half"',))
+    whole = replace(half, name="whole", selectors=(half.selectors[0].replace("half", "whole"),))
+    for one in (half, whole):
+        allocation.set_class(one.name, one)
+    sizes = {"w": ("whole", "2"), "h0": ("half", "1"), "h1": ("half", "1")}
+    made = [
+        replace(devices.device(name, size=size), consumes=(CounterValue("gpu", "memory", amount),))
+        for name, (size, amount) in sizes.items()
+    ]
+    counters = (CounterValue("gpu", "memory", "2"),)
+    allocation.apply(devices.slice_of("n", *made, devices.device("x"), counters=counters))
+    units = {"whole": 10, "half": 5}
+    assert allocation.free_worth(units, ()) == 10
+    allocation.set_allocated("c", (DeviceId(DRIVER, "n", "h0"),))
+    assert allocation.free_worth(units, ()) == 5
+    allocation.set_allocated("d", (DeviceId(DRIVER, "n", "h1"),))
+    assert allocation.free_worth(units, ()) == 0
 
 
 def test_a_class_that_is_worth_nothing_is_not_counted() -> None:
