@@ -123,3 +123,20 @@ def test_counters_that_nodes_share_are_not_supported() -> None:
     cluster = Cluster(slices[0], renamed, a="r0", b="r0")
     assert not cluster.step(claim("c", asks("half")), pod("p", "c"))
     assert "have counters that nodes share, which Lockstep does not support" in cluster.told["p"]
+
+
+def test_unlike_pods_of_a_gang_share_a_gpu() -> None:
+    cluster = Cluster(published("a", gpus=1), a="r0")
+    claims = [claim("c", asks("half")), claim("d", asks("quarter", "quarter"))]
+    members = [pod(f"g-{each}", each, gang="g", size=2) for each in "cd"]
+    assert len(parts(cluster, *claims, *members)) == 2
+    assert not cluster.step(claim("late", asks("quarter")), pod("late", "late"))
+
+
+def test_nodes_differ_in_what_their_counters_have() -> None:
+    """The devices are the same: a driver may publish placements of which one GPU takes fewer at once."""
+    small = replace(published("b", gpus=1), counters=(CounterValue("gpu-0", "memory", "20Gi"),))
+    cluster = Cluster(published("a", gpus=1), small, a="r0", b="r0")
+    assert not cluster.step(*gang(7, asks("quarter")))
+    assert "enough for 6" in cluster.told["g"]
+    assert len(cluster.step(*gang(6, asks("quarter"), name="h"))) == 6
