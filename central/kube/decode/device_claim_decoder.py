@@ -6,6 +6,7 @@ slice that cannot be read is skipped, and its pool counts as incomplete.
 Design: docs/design/device-claims.md
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,8 @@ _UNSUPPORTED_IN_DEVICE = (
     "bindsToNode",
     "nodeAllocatableResources",
 )
-_UNSUPPORTED_IN_REQUEST = ("adminAccess", "capacity", "derivedAttributes")
+_UNSUPPORTED_IN_REQUEST = ("adminAccess", "derivedAttributes")
+_CAPACITY = re.compile(r"(?:([A-Za-z0-9.-]{1,63})/)?([A-Za-z_][A-Za-z0-9_]{0,62})", re.ASCII)
 _KEPT = 100_000
 _attributes: dict[DeviceAttribute, DeviceAttribute] = {}  # equal ones share one tuple
 
@@ -274,9 +276,31 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
         name,
         text_field(raw, "deviceClassName", limits.NAME),
         0 if mode == ALL else count,
-        selectors(raw, field),
+        (*selectors(raw, field), *_of_capacity(raw, field)),
         tuple(map(_toleration, list_field(raw, "tolerations", field, limits.DEVICE_TAINTS))),
     )
+
+
+def _of_capacity(raw: Json, field: str) -> list[str]:
+    """A capacity that the request asks for as CEL expressions: devices have at least as much. They are allocated as a
+    whole; devices that are not (allowMultipleAllocations) are unsupported. Raises FieldError."""
+    field, found = f"{field}.capacity", []
+    capacity = map_field(raw, "capacity", field, limits.DEVICE_ATTRIBUTES)
+    asked = map_field(capacity, "requests", field, limits.DEVICE_ATTRIBUTES)
+    for name in sorted(asked):
+        if (parts := _CAPACITY.fullmatch(name)) is None:
+            raise FieldError(f"{field}.requests.{name:.80}: not the name of a capacity")
+        try:
+            parse_exact(asked[name])
+        except InvalidQuantity as error:
+            raise FieldError(f"{field}.requests.{name}: {error}") from error
+        there = f'device.capacity["{parts[1]}"]' if parts[1] else "device.capacity[device.driver]"
+        known = f'"{parts[2]}" in {there}'
+        if not parts[1]:
+            known = f"device.driver in device.capacity && {known}"
+        least = f'{there}["{parts[2]}"].compareTo(quantity("{asked[name]}")) >= 0'
+        found.append(f"{known} && {least}")
+    return found
 
 
 def selectors(raw: Json, field: str) -> tuple[str, ...]:

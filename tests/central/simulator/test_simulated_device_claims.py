@@ -60,6 +60,27 @@ def test_a_gang_gets_the_same_rails_on_each_node(simulate: Simulate) -> None:
     assert sorted(where(found).values()) == ["b", "c"]
 
 
+@pytest.mark.parametrize("name", ["memory", f"{DRIVER}/memory"])
+def test_a_request_for_capacity_gets_devices_that_have_it(simulate: Simulate, name: str) -> None:
+    large, small = devices("a", 2), devices("b", 2)
+    for each in small["spec"]["devices"]:
+        each["capacity"]["memory"]["value"] = "40Gi"
+    found = simulate(
+        *(node(name, 0) for name in "ab"),
+        large,
+        small,
+        device_class(),
+        template("much", asks(1, capacity={"requests": {name: "60Gi"}})),
+        template("other", asks(1, capacity={"requests": {"cores": "1"}})),
+        *(claiming(pod(f"p{i}"), "much") for i in range(3)),
+        claiming(pod("q"), "other"),
+    )
+    assert set(where(found).values()) == {"a"}
+    assert len(where(found)) == 2
+    (reason,) = [each["reason"] for each in found["waiting"] if each["name"] == "q"]
+    assert "no devices of gpu.example.com that match" in reason
+
+
 def test_a_gang_gets_parts_of_gpus(simulate: Simulate) -> None:
     """Each node has a GPU, as a whole or as two halves; the driver publishes the counters in a slice of their own."""
     published = []
@@ -200,7 +221,7 @@ def test_a_pod_of_higher_priority_gets_the_devices_of_another(simulate: Simulate
     ("spec", "why"),
     [
         (asks(adminAccess=True), "requests[gpu].exactly.adminAccess: not supported"),
-        (asks(capacity={"requests": {"memory": "1Gi"}}), "exactly.capacity: not supported"),
+        (asks(derivedAttributes=[{"name": "a"}]), "exactly.derivedAttributes: not supported"),
         (asks(allocationMode="Some"), "exactly.allocationMode: 'Some' is not supported"),
     ],
 )

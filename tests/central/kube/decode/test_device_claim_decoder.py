@@ -242,7 +242,13 @@ EXACTLY = "spec/devices/requests/0/exactly"
     ("path", "value", "why"),
     [
         (f"{EXACTLY}/adminAccess", True, "requests[one].exactly.adminAccess: not supported"),
-        (f"{EXACTLY}/capacity", {"requests": {}}, "requests[one].exactly.capacity: not supported"),
+        (
+            f"{EXACTLY}/capacity",
+            {"requests": {'a"]': "1"}},
+            'requests[one].exactly.capacity.requests.a"]: not the name of a capacity',
+        ),
+        (f"{EXACTLY}/capacity", {"requests": {"a": "x"}}, "exactly.capacity.requests.a: "),
+        (f"{EXACTLY}/capacity", {"requests": ["a"]}, "capacity.requests: "),
         (f"{EXACTLY}/derivedAttributes", [1], "exactly.derivedAttributes: not supported"),
         (f"{EXACTLY}/allocationMode", "Some", "exactly.allocationMode: 'Some' is not supported"),
         (f"{EXACTLY}/count", 33, "exactly.count: not a number from 1 to 32"),

@@ -74,6 +74,7 @@ def _unsupported_devices() -> Json:
 def _exactly() -> Json:
     return {
         "deviceClassName": "d",
+        "capacity": {"requests": {"memory": "80Gi"}},
         "allocationMode": "ExactCount",
         "count": 2,
         "selectors": CHOSEN,
