@@ -182,9 +182,9 @@ def _racks(figures: Figures) -> Table:
 
 
 def _pollux(figures: Figures, folder: Path) -> Table:
-    """Without speeds no published workload may take longer than with the tuned sizes of its jobs, as run here."""
+    """Where speeds are not told, the mean may not be longer than with the tuned sizes of the jobs, as run here."""
     columns = ("load", "Pollux, adapts batches", "Tiresias", "Optimus", "even", "asked", "goodput")
-    told = "told: speeds, work, what a change costs"
+    told = "told: speeds, what a change costs"
     table = new_table(
         f"Pollux's workloads, sizes only, mean completion; {told} ({folder})", *columns
     )
@@ -200,17 +200,24 @@ def _pollux(figures: Figures, folder: Path) -> Table:
         found = mean(outcome.mean_s for outcome in measured)
         tuned = [workload.run(each, fixed=True) for each in jobs]
         most = mean(outcome.mean_s for outcome in tuned)
-        holds = found <= most and all(map(_no_longer, measured, tuned))
+        longer = sum(map(_longer, measured, tuned))
         cells = (f"{load}: speeds measured, not told", "", "", "", "")
-        figures.row(table, cells, f"≤ {most:.0f} s, as tuned", _completion(measured), holds=holds)
+        figures.row(
+            table, cells, f"≤ {most:.0f} s, as tuned", _completion(measured), holds=found <= most
+        )
+        if longer:
+            figures.short.append(
+                f"load {load}, speeds not told: {longer} of {len(jobs)} workloads take longer than with tuned sizes: no "
+                "size is tried in order to measure it."
+            )
         cycle_ms = max(_cycle_ms(outcome) for outcome in outcomes)
         cells = (f"{load}: 99th percentile of a cycle", "", "", "", "")
         figures.row(table, cells, "≤ 100 ms", f"{cycle_ms:.0f} ms", holds=cycle_ms <= 100)
     return table
 
 
-def _no_longer(outcome: Outcome, tuned: Outcome) -> bool:
-    return outcome.mean_s <= tuned.mean_s
+def _longer(outcome: Outcome, tuned: Outcome) -> bool:
+    return outcome.mean_s > tuned.mean_s
 
 
 def _cycle_ms(outcome: Outcome) -> float:
@@ -250,7 +257,7 @@ def _sia(figures: Figures, folder: Path) -> Table:
 def _generated(figures: Figures) -> Table:
     """The published figures and what was asked are those of the published workloads."""
     columns = ("load", "tuned fixed sizes", "even", "goodput, speeds not told", "asked", "goodput")
-    told = "told: speeds, work, what a change costs"
+    told = "told: speeds, what a change costs"
     table = new_table(f"Workloads like Pollux's, sizes only, mean completion; {told}", *columns)
     for load in PUBLISHED_S:
         jobs = generator.workload(load, 0)
