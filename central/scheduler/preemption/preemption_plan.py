@@ -11,7 +11,7 @@ Design: docs/design/evictions.md
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -216,8 +216,9 @@ class _Narrowed:
         existing = {int(of[row]) for row in self._request.placement.existing_rows}
         inside = (of >= 0) & self._usable
         fits = np.bincount(of[inside], bounds.fits[inside], snapshot.columns.domains.count(level))
-        missing = np.maximum(self._count - fits.astype(np.int64), 1)
-        for bound, domain in victim_bounds.by_domain(bounds, of, missing):
+        missing = np.maximum(self._count - fits.astype(np.int64), 0)
+        enough = ((victim_bounds.NOTHING, each) for each in np.flatnonzero(missing == 0).tolist())
+        for bound, domain in chain(enough, victim_bounds.by_domain(bounds, of, missing)):
             if existing <= {domain}:
                 yield np.flatnonzero(of == domain), bound
 
@@ -243,7 +244,7 @@ class _Narrowed:
         table, placement = self._table, self._request.placement
         usable = part & self._usable
         slots = table.slots_on(usable, self._allowed)
-        if not len(slots):
+        if not (len(slots) or len(table.leaving(usable))):
             return None
         if not placement.required or placement.required not in island_masks.ON_NODE:
             usable[table.rows_of(slots)] = True  # what a gang frees elsewhere counts too

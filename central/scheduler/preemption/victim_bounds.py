@@ -34,6 +34,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.cluster_state import ClusterState
 
 Bound = list[float]
+NOTHING: Bound = [0.0] * PARTS
 
 
 BOUNDS_KEPT = 64  # of different requests
@@ -176,6 +177,9 @@ class RowBounds:
         units = self._units(table, may_go, freed[:, counted])
         units.row = position[units.row]
         found, possible = _least(units, need, len(rows), whole=self.pods > 0)
+        if self.pods:
+            found[fits >= self.pods] = 0.0  # what terminates in any case is enough
+            possible |= fits >= self.pods
         self.bound[rows] = found
         self.possible[rows] = possible & (most >= max(self.pods, 1)) & (most > 0)
 
