@@ -160,8 +160,10 @@ class Settings:
     )
     half_life_s: float = _shared(
         "--usage-half-life S",
-        0.0,
-        "half-life in seconds of past usage in queue ordering; 0 disables history",
+        7 * 86400.0,
+        "half-life in seconds of past usage, which orders queues; 0: present usage orders them, and they reclaim by "
+        "fair share",
+        scheduling=True,
     )
     share_by_weight: tuple[str, ...] = _shared(
         "--share-by-weight RESOURCE,...",

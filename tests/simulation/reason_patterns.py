@@ -43,7 +43,8 @@ _USES = r"queue \S+ uses \S+ [^,;]+?, above its (fair share of|deserved) \S+"
 NO_VICTIMS = (
     r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"
     rf"|({_USES}, )*{_USES}(, \.\.\.)?, but evicting every (gang|member above a minimum) that may be evicted would not let it start{_PROTECTED}"
-    rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share)?(, and )?"
+    rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share"
+    rf"|queues reclaim deserved amounts and guarantees only)?(, and )?"
     rf"(evicting all gangs of its queue with priority below \d+ would not free enough{_PROTECTED})?"
 )
 

@@ -17,6 +17,7 @@ from central.scheduler.state.gangs import Gang
 
 SHOWN = 3  # queues that could give, by name
 NO_QUEUE_ABOVE = "no other queue uses more than its share"
+ONLY_DESERVED = "queues reclaim deserved amounts and guarantees only"  # with --usage-half-life
 NO_VICTIMS = "no victims: "
 NO_CLAIM = "it may not reclaim from other queues: "
 NONE_BELOW = "its queue runs no gang of priority below"
@@ -98,6 +99,8 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         who = "member above a minimum" if claim.growth else "gang"
         said = f"{', '.join(named[:SHOWN])}{more}, but evicting every {who} that may be evicted would not let it start"
         return said, frozenset(giver.name for giver in givers)
+    if claim.only_by_order:
+        return ONLY_DESERVED, frozenset()
     if above := claim.above_limits():
         return f"{NO_CLAIM}{_exceeded(claim, _decisive(claim, above))}", frozenset()
     stubborn = [

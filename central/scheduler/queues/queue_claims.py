@@ -7,6 +7,9 @@ and then each level down to the leaf.
     deserved    the claimant's queue stays within its deserved amount or guarantee, the other one is above its own:
                 so a queue gets what it deserves also where all demand fits and only the pieces are too small
 
+With --usage-half-life the first one applies to surplus members of elastic gangs only: what queues have received orders
+them, and nobody is evicted for it.
+
 In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
 share before that. Gangs that leave it at its share or above go first (keeps_shares). Where only larger ones help, the
 fair share rule weighs harm against gain: no queue ends up with less of its share than the claimant's queue has before.
@@ -35,12 +38,10 @@ from central.model.resources import Sums, add
 from central.scheduler.queues.entitlement import fair_shares, own_amount
 from central.scheduler.queues.queue_tree import Queues, sums_of
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.queues.quota import usage_level
 from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
 FAIR_SHARE, DESERVED = "share", "deserved"
-RULES = (FAIR_SHARE, DESERVED)
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -83,6 +84,8 @@ class Claim:
         self.queue = queues.by_name[claimant.account.queue]
         counts = queues.is_shared if of_surplus else queues.is_claimed
         self._need = {name: amount for name, amount in need.items() if counts(name)}
+        self.only_by_order = bool(queues.half_life_s) and not of_surplus
+        self._rules = (DESERVED,) if self.only_by_order else (FAIR_SHARE, DESERVED)
         self._own_less_urgent = own_less_urgent
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
@@ -113,23 +116,12 @@ class Claim:
             self._givers = {}
             path = self.queue.path
             for index in range(1, len(path) if not self.queue.error else 0):
-                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
+                rules = [r for r in self._rules if self._may_be_entitled(r, path[:index])]
                 for child in path[index].children if rules else ():
                     if child is not path[index - 1]:
                         for rule in rules:
-                            if rule == DESERVED or self._is_served_before(child, path[index - 1]):
-                                self._add_givers(child, rule, index)
+                            self._add_givers(child, rule, index)
         return self._givers
-
-    def _is_served_before(self, other: Queue, own: Queue) -> bool:
-        """Whether the order serves the claimant's queue before the other one. Fair shares do not know the past, so
-        where past usage counts it would take back what the order gives to queues that had less."""
-        if not self._queues.half_life_s:
-            return True
-        for queue in (own, other):
-            self._queues.record_usage(queue)
-        total = self._queues.total
-        return usage_level(own, total, self._need)[:3] <= usage_level(other, total)[:3]
 
     def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
         assert self._givers is not None
@@ -191,7 +183,7 @@ class Claim:
     def _whole_rules(self, victim: Gang, giver: Queue) -> Sequence[str]:
         """The rules by which the victim gives its minimum."""
         only_deserved = self.growth or self.only_deserved or self._is_on_turn(victim, giver)
-        return (DESERVED,) if only_deserved else RULES
+        return (DESERVED,) if only_deserved else self._rules
 
     def _is_on_turn(self, victim: Gang, giver: Queue) -> bool:
         """Returns whether the victim started from a reservation, and its queue has not received TURN_S more than the
@@ -277,7 +269,9 @@ class Claim:
         for gang in too_many:
             assert gang.account is not None
             index = self._index(self._queues.by_name[gang.account.queue])
-            if DESERVED not in rules.get(index, RULES) and self._rule_resources(DESERVED, index):
+            if DESERVED not in rules.get(index, self._rules) and self._rule_resources(
+                DESERVED, index
+            ):
                 return self._short(DESERVED, self.queue.path[:index])
         return ()
 
@@ -289,7 +283,7 @@ class Claim:
         rules: dict[int, list[str]] = {}
         for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
             up = self.queue.path[:index]
-            possible = (DESERVED,) if self.only_deserved else RULES
+            possible = (DESERVED,) if self.only_deserved else self._rules
             rules[index] = [rule for rule in possible if not self._short(rule, up)]
             if not rules[index]:
                 return rules, up

@@ -1,6 +1,6 @@
 """One queue, with what its gangs and those of its descendants use."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -129,18 +129,23 @@ class Queue:
         )
 
     def share_above_deserved(self, used: Sums, total: Sums) -> float:
-        """The dominant share of the total that is used above the deserved amount, with past usage, divided by the
-        weight."""
-        past, deserved, weight = self.past_usage, self.deserved, self.seen.weight
-        return max(
-            (
-                (used.get(resource, 0) - deserved.get(resource, 0) + past.of(resource))
-                / (whole * weight)
-                for resource in past.resources(used)
-                if (whole := total.get(resource, 0))
-            ),
-            default=0.0,
+        """The dominant share of the total that is used above the deserved amount, divided by the weight."""
+        deserved = self.deserved
+        return self._dominant({r: own - deserved.get(r, 0) for r, own in used.items()}, total)
+
+    def past_share(self, at: float, half_life_s: float, total: Sums) -> float:
+        """The same of what it will have used at that time, past usage included, if it goes on."""
+        means = self.past_usage.means(at, self.used, self.deserved, half_life_s)
+        return self._dominant(means, total)
+
+    def _dominant(self, amounts: Mapping[str, float], total: Sums) -> float:
+        weight = self.seen.weight
+        shares = (
+            amount / (whole * weight)
+            for resource, amount in amounts.items()
+            if (whole := total.get(resource, 0))
         )
+        return max(shares, default=0.0)
 
     @property
     def is_waiting(self) -> bool:

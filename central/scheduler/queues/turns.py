@@ -19,6 +19,7 @@ from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 
+AHEAD_S = 3600.0
 FairShares = dict[str, dict[str, int]]  # by resource and queue
 # Whether the next gang exceeds the fair share, whether the queue has its deserved amount, its priority, what it has
 # received if it exceeds, its usage level, and that with the next gang.
@@ -26,7 +27,8 @@ Level = tuple[bool, bool, int, float, float, float]
 
 
 class QueueTurns:
-    """In one pass over the pending gangs. With --usage-half-life the past decides, which shares do not know."""
+    """In one pass over the pending gangs. With --usage-half-life the past decides, which shares do not know, with
+    the next hour: queues that have received nearly as much share what is free now."""
 
     def __init__(self, queues: Queues, shares: FairShares, *, compares: bool = True) -> None:
         """shares: found so far; a pass does not change what queues use and request together, so the first finding
@@ -37,10 +39,9 @@ class QueueTurns:
     def level(self, queue: Queue, need: Sums) -> Level:
         """The lowest is served first. need: of the next gang."""
         total, exceeds = self._queues.total, self.exceeds(queue, need)
-        if exceeds or not self.compares_shares:
-            self._queues.record_usage(queue)
+        by_past = bool(self._queues.half_life_s)
+        received = self._received(queue) if exceeds or by_past else 0.0
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        received = queue.received if exceeds else 0.0
         return (exceeds, *now[:2], received, now[2], then[2])
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
@@ -58,19 +59,24 @@ class QueueTurns:
 
     def passes(self, gang: Gang, head: Gang) -> bool:
         """Whether the gang comes before the head of another queue that has a reservation, and so may take it: its queue
-        comes first by deserved amount, priority and what both have received, or the gang by priority. With
-        --usage-half-life: if its queue comes first."""
+        comes first by deserved amount, priority and what both have received, or the gang by priority."""
         siblings = self._siblings(gang, head)
         if siblings is None:
             return False
         own, others = siblings
-        if not self.compares_shares:
-            return self.level(own, {})[1:] < self.level(others, {})[1:]
         return self._rank(own, gang) < self._rank(others, head)
 
     def _rank(self, queue: Queue, gang: Gang) -> tuple[bool, int, float, int]:
-        self._queues.record_usage(queue)
-        return (not queue.below_deserved, -queue.seen.priority, queue.received, -gang.priority)
+        received = self._received(queue)
+        return (not queue.below_deserved, -queue.seen.priority, received, -gang.priority)
+
+    def _received(self, queue: Queue) -> float:
+        """What it has received for its weight until now; of the past, what it will have received in a while."""
+        queues = self._queues
+        queues.record_usage(queue)
+        if not queues.half_life_s:
+            return queue.received
+        return queue.past_share(queues.now + AHEAD_S, queues.half_life_s, queues.total)
 
     def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue, Queue] | None:
         """The queues of both, or above them, below the one that they have in common; None if either is invalid."""

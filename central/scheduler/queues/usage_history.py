@@ -44,9 +44,5 @@ class DecayedUsage:
                 means[resource] = mean
         self._mean = means
 
-    def resources(self, used: Resources) -> Iterable[str]:
-        """Resources in use now or in the past."""
-        return {**used, **self._mean} if self._mean else used
-
     def of(self, resource: str) -> float:
         return self._mean.get(resource, 0.0)

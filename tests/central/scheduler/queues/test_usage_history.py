@@ -3,7 +3,7 @@
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.decisions import Bind
+from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PastUsageSeen, PodGone, QueuePast, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
@@ -13,6 +13,7 @@ from protos.names import GPU
 from tests.central import factories
 
 HALF_S = 100.0
+SLOWER = 36  # than the times that are written: the order looks an hour ahead
 
 
 def test_the_past_counts_half_as_much_for_each_half_life() -> None:
@@ -40,7 +41,7 @@ def test_it_makes_no_difference_how_often_it_is_asked() -> None:
 def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
     """GPUs of the second queue by time; the first had all sixteen alone until 500 s. Both always
     have more that wait."""
-    scheduler = new_scheduler(factories.LEVELS, half_life_s=half_life_s)
+    scheduler = new_scheduler(factories.LEVELS, half_life_s=SLOWER * half_life_s)
     nodes: list[Fact] = [factories.node(f"n{i}") for i in range(2)]
     facts = [*nodes, QueueSeen("a"), QueueSeen("b", weight=weight)]
     found: dict[int, int] = {}
@@ -50,10 +51,10 @@ def shares(half_life_s: float, *, weight: int = 1) -> dict[int, int]:
         for queue in ("a", "b") if now >= 500 else ("a",):
             for number in range(16):
                 name = f"{queue}{now:04}{number:02}"
-                created = now + number / 100
+                created = SLOWER * now + number / 100
                 facts.append(factories.gang(name, 1, queue=queue, created=created))
                 facts.append(factories.pod(f"{name}-0", 1, name, created=created))
-        schedule_once(scheduler, facts, float(now))
+        schedule_once(scheduler, facts, float(SLOWER * now))
         used = scheduler.queues.by_name["b"].used.get(GPU, 0)
         found[now] = used
         facts = []
@@ -120,3 +121,40 @@ def test_a_queue_that_is_seen_later_has_its_past() -> None:
     schedule_once(made, [QueueSeen("a", weight=3)], 800.0)
     halves = (800.0 - 90.0) / 600.0
     assert made.queues.by_name["a"].past_usage.of("cpu") == pytest.approx(1000.0 * 0.5**halves)
+
+
+def test_queues_that_have_received_as_much_share_what_is_free() -> None:
+    """One that has used a little less does not take all of it: the next hour counts, too."""
+    made = new_scheduler(factories.LEVELS, half_life_s=7 * 86400.0)
+    past = QueuePast("a", ((GPU_EQUIVALENTS, 0.001 * GPU_UNITS),))
+    facts: list[Fact] = [factories.node("n"), *map(QueueSeen, "ab"), PastUsageSeen(0.0, (past,))]
+    for number in range(16):
+        name = f"{'ab'[number % 2]}{number}"
+        facts.append(factories.gang(name, 1, queue=name[0], created=float(number)))
+        facts.append(factories.pod(f"{name}-0", 1, name, created=float(number)))
+    schedule_once(made, facts, 1.0)
+    assert {name: made.queues.by_name[name].used[GPU_EQUIVALENTS] for name in "ab"} == {
+        "a": 4 * GPU_UNITS,
+        "b": 4 * GPU_UNITS,
+    }
+
+
+def test_where_past_use_counts_no_gang_is_evicted_for_a_fair_share() -> None:
+    """The other queue waits for an end, and its reason says so; what it deserves it gets at once."""
+    found: dict[str, list[Decision]] = {}
+    amounts: dict[str, tuple[tuple[str, int], ...]] = {"nothing": (), "all": ((GPU, 8),)}
+    for name, deserved in amounts.items():
+        made = new_scheduler(factories.LEVELS, half_life_s=7 * 86400.0)
+        facts: list[Fact] = [factories.node("n"), QueueSeen("a"), QueueSeen("b", deserved=deserved)]
+        facts += [factories.gang("old", 1, queue="a"), factories.pod("old-0", 8, "old")]
+        schedule_once(made, facts, 0.0)
+        new: list[Fact] = [factories.gang("new", 1, queue="b"), factories.pod("new-0", 8, "new")]
+        found[name] = schedule_once(made, new, 86400.0)
+    assert not [each for each in found["nothing"] if isinstance(each, Evict)]
+    assert [each.pod for each in found["all"] if isinstance(each, Evict)] == ["uid-old-0"]
+    [reason] = [
+        each.reason
+        for each in found["nothing"]
+        if isinstance(each, UpdateGangStatus) and each.gang == "new"
+    ]
+    assert "no victims: queues reclaim deserved amounts and guarantees only" in reason
