@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection
 ANOTHER = "another namespace"
 
 # Kubernetes' names are bounded, and so is each repetition.
-_KIND = r"(?:[A-Za-z]{0,30}(?:[Jj]ob|[Ss]et|[Cc]luster)|[Dd]eployment|PodGroup|pod|gang|claim|queue|PodDisruptionBudgets?)"
+_KINDS = "[Dd]eployment|PodGroup|pod|gang|claim|queue|PodDisruptionBudgets?"
+_KIND = rf"(?:[A-Za-z]{{0,30}}(?:[Jj]ob|[Ss]et|[Cc]luster)|{_KINDS})"
 _NAME = r"[A-Za-z0-9](?:[-\w./]{0,600}[A-Za-z0-9])?"
 _WHOLE_KIND, _WHOLE_NAME = re.compile(_KIND), re.compile(_NAME, re.ASCII)
 _QUALIFIED = re.compile(
