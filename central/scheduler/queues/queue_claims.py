@@ -7,8 +7,8 @@ and then each level down to the leaf.
     deserved    the claimant's queue stays within its deserved amount or guarantee, the other one is above its own:
                 so a queue gets what it deserves also where all demand fits and only the pieces are too small
 
-With --usage-half-life the first one applies to surplus members of elastic gangs only: what queues have received orders
-them, and nobody is evicted for it.
+With --usage-half-life the first one applies to surplus members of elastic gangs, and to queues of lower
+strictPriority: what others have received orders them, and nobody is evicted for it.
 
 In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
 share before that. Gangs that leave it at its share or above go first (keeps_shares). Where only larger ones help, the
@@ -42,6 +42,7 @@ from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang
 
 FAIR_SHARE, DESERVED = "share", "deserved"
+RULES = (FAIR_SHARE, DESERVED)
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -85,7 +86,6 @@ class Claim:
         counts = queues.is_shared if of_surplus else queues.is_claimed
         self._need = {name: amount for name, amount in need.items() if counts(name)}
         self.only_by_order = bool(queues.half_life_s) and not of_surplus
-        self._rules = (DESERVED,) if self.only_by_order else (FAIR_SHARE, DESERVED)
         self._own_less_urgent = own_less_urgent
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share
@@ -116,12 +116,19 @@ class Claim:
             self._givers = {}
             path = self.queue.path
             for index in range(1, len(path) if not self.queue.error else 0):
-                rules = [r for r in self._rules if self._may_be_entitled(r, path[:index])]
+                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
                 for child in path[index].children if rules else ():
                     if child is not path[index - 1]:
                         for rule in rules:
-                            self._add_givers(child, rule, index)
+                            if rule in self._rules_of(child, index):
+                                self._add_givers(child, rule, index)
         return self._givers
+
+    def _rules_of(self, giver: Queue, index: int) -> Sequence[str]:
+        """By which the queue may give anything."""
+        own, other = self.queue.path[index - 1], self._down(giver, index)[-1]
+        by_share = not self.only_by_order or own.seen.strict_priority > other.seen.strict_priority
+        return RULES if by_share else (DESERVED,)
 
     def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
         assert self._givers is not None
@@ -183,7 +190,7 @@ class Claim:
     def _whole_rules(self, victim: Gang, giver: Queue) -> Sequence[str]:
         """The rules by which the victim gives its minimum."""
         only_deserved = self.growth or self.only_deserved or self._is_on_turn(victim, giver)
-        return (DESERVED,) if only_deserved else self._rules
+        return (DESERVED,) if only_deserved else RULES
 
     def _is_on_turn(self, victim: Gang, giver: Queue) -> bool:
         """Returns whether the victim started from a reservation, and its queue has not received TURN_S more than the
@@ -269,9 +276,7 @@ class Claim:
         for gang in too_many:
             assert gang.account is not None
             index = self._index(self._queues.by_name[gang.account.queue])
-            if DESERVED not in rules.get(index, self._rules) and self._rule_resources(
-                DESERVED, index
-            ):
+            if DESERVED not in rules.get(index, RULES) and self._rule_resources(DESERVED, index):
                 return self._short(DESERVED, self.queue.path[:index])
         return ()
 
@@ -281,9 +286,16 @@ class Claim:
         """By the level in common: the rules by which the claimant is entitled. If there are none: its queues below
         that level."""
         rules: dict[int, list[str]] = {}
-        for index in sorted({self._index(loss.queue) for loss in losses if not loss.by_priority}):
+        levels: dict[int, dict[str, None]] = {}
+        for loss in losses:
+            if not loss.by_priority:
+                index = self._index(loss.queue)
+                levels.setdefault(index, {}).update(
+                    dict.fromkeys(self._rules_of(loss.queue, index))
+                )
+        for index in sorted(levels):
             up = self.queue.path[:index]
-            possible = (DESERVED,) if self.only_deserved else self._rules
+            possible = (DESERVED,) if self.only_deserved else levels[index]
             rules[index] = [rule for rule in possible if not self._short(rule, up)]
             if not rules[index]:
                 return rules, up
@@ -296,7 +308,7 @@ class Claim:
         return self.keeps_guarantee(loss.queue, loss.amounts) and any(
             self._gives_down(rule, loss.queue, index, loss.amounts)
             for rule in rules.get(index, ())
-            if loss.keeps_minimum or rule in whole
+            if rule in self._rules_of(loss.queue, index) and (loss.keeps_minimum or rule in whole)
         )
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:

@@ -21,9 +21,9 @@ from central.scheduler.state.gangs import Gang
 
 AHEAD_S = 3600.0
 FairShares = dict[str, dict[str, int]]  # by resource and queue
-# Whether the next gang exceeds the fair share, whether the queue has its deserved amount, its priority, what it has
-# received if it exceeds, its usage level, and that with the next gang.
-Level = tuple[bool, bool, int, float, float, float]
+# Whether the next gang exceeds the fair share, whether the queue has its deserved amount, its strict priority, its
+# priority, what it has received if it exceeds, its usage level, and that with the next gang.
+Level = tuple[bool, bool, int, int, float, float, float]
 
 
 class QueueTurns:
@@ -42,7 +42,11 @@ class QueueTurns:
         by_past = bool(self._queues.half_life_s)
         received = self._received(queue) if exceeds or by_past else 0.0
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        return (exceeds, *now[:2], received, now[2], then[2])
+        return (exceeds, now[0], self._strictness(queue), now[1], received, now[2], then[2])
+
+    def _strictness(self, queue: Queue) -> int:
+        """The strict priority, where the past orders queues; fair shares have it in them."""
+        return -queue.seen.strict_priority if self._queues.half_life_s else 0
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""
@@ -66,9 +70,15 @@ class QueueTurns:
         own, others = siblings
         return self._rank(own, gang) < self._rank(others, head)
 
-    def _rank(self, queue: Queue, gang: Gang) -> tuple[bool, int, float, int]:
-        received = self._received(queue)
-        return (not queue.below_deserved, -queue.seen.priority, received, -gang.priority)
+    def _rank(self, queue: Queue, gang: Gang) -> tuple[bool, int, int, float, int]:
+        received, strictness = self._received(queue), self._strictness(queue)
+        return (
+            not queue.below_deserved,
+            strictness,
+            -queue.seen.priority,
+            received,
+            -gang.priority,
+        )
 
     def _received(self, queue: Queue) -> float:
         """What it has received for its weight until now; of the past, what it will have received in a while."""

@@ -11,6 +11,7 @@ from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.usage_history import DecayedUsage
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.small_cluster import World, job
 
 HALF_S = 100.0
 SLOWER = 36  # than the times that are written: the order looks an hour ahead
@@ -137,6 +138,33 @@ def test_queues_that_have_received_as_much_share_what_is_free() -> None:
         "a": 4 * GPU_UNITS,
         "b": 4 * GPU_UNITS,
     }
+
+
+@pytest.mark.parametrize("reclaimable", [False, True])
+def test_strict_priority_goes_before_past_use(*, reclaimable: bool) -> None:
+    """In order and by eviction. Deserved amounts of others, and what is not reclaimable, stay."""
+    there = World(
+        factories.node("n0"),
+        factories.node("n1"),
+        QueueSeen("strict", strict_priority=1),
+        QueueSeen("plain", reclaimable=reclaimable),
+        QueueSeen("owner", deserved=((GPU, 4),)),
+        half_life_s=7 * 86400.0,
+    )
+    old = [*job("own", 1, 4, queue="owner"), *job("low", 1, 4, queue="plain")]
+    there.step(0.0, *old, *job("used", 1, 8, 36000.0, queue="strict"))
+    assert set(there.began) == {"own", "low", "used"}
+    there.step(36000.0)  # strict has used more than all others
+    new = [*job("second", 1, 8, queue="plain"), *job("first", 1, 8, queue="strict", created=9.0)]
+    there.step(36001.0, *new)
+    assert "first" in there.began
+    assert "second" not in there.began
+    there.step(36100.0, *job("more", 1, 4, queue="strict", created=10.0))
+    there.step(36200.0, *job("most", 1, 4, queue="strict", created=11.0))
+    there.step(36300.0)
+    assert there.evicted == (["low-0"] if reclaimable else [])
+    assert ("more" in there.began) is reclaimable
+    assert "most" not in there.began
 
 
 def test_where_past_use_counts_no_gang_is_evicted_for_a_fair_share() -> None:
