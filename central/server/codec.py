@@ -132,6 +132,8 @@ def _union(kinds: Sequence[Any]) -> Ways:
     read, write = _ways(kinds[0]) if len(kinds) == 1 else (_same, _same)
     if len(kinds) > 1 and all(getattr(kind, "__name__", "") in _NAMED for kind in kinds):
         read, write = (lambda found: untagged([found])[0]), (lambda value: tagged([value])[0])
+    elif len(kinds) > 1 and any(get_origin(kind) is tuple for kind in kinds):
+        read = _hashable  # a value, or a tuple of values
 
     def unless_none(act: Way) -> Way:
         return act if act is _same else lambda value: None if value is None else act(value)

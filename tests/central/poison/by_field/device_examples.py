@@ -59,7 +59,9 @@ def _unsupported_devices() -> Json:
     counters = {"memory": {"value": "80Gi"}}
     raw = device_slice(allNodes=True, sharedCounters=[{"name": "c", "counters": counters}])
     fields: Json = {
-        "consumesCounters": [{"counterSet": "c", "counters": counters}],
+        "consumesCounters": [
+            {"counterSet": "c", "counters": counters, "compatibilityGroups": ["g"]}
+        ],
         "allowMultipleAllocations": True,
         "bindingConditions": ["ready"],
         "bindsToNode": True,
@@ -117,7 +119,7 @@ def _allocated_claim() -> Json:
             "devices": {"results": [given, {**given, "device": "x", "adminAccess": True}]},
             "nodeSelector": TERMS,
         },
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u-p"}],
+        "reservedFor": [{"apiGroup": "", "resource": "pods", "name": "p", "uid": "u-p"}],
     }
     return raw
 
