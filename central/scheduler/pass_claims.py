@@ -32,6 +32,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
+from central.scheduler.queues.queue_claims import waits_by_order
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import EvictionKind, Reservation, is_counted
 from central.scheduler.scheduler import Scheduler
@@ -118,7 +119,8 @@ class PassClaims:
             tenant = (*tenant, gang.key)
         reserved = self._reserved_before(gang)
         keys = tuple(held.gang.key for held in reserved)
-        searched = (gang.queue, gang.priority, alike, growth, keys, *tenant)
+        by_order = waits_by_order(self._scheduler.queues, gang)
+        searched = (gang.queue, gang.priority, alike, growth, keys, by_order, *tenant)
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None

@@ -24,6 +24,7 @@ from central.scheduler.pass_reservations import PassReservations
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.queues import quota
 from central.scheduler.queues.order import run_time_s
+from central.scheduler.queues.queue_claims import FIRST_S, waits_by_order
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.refusal_remarks import remarks
 from central.scheduler.reservation.better_place import plan_better
@@ -336,6 +337,8 @@ class ReservedCapacity:
         if found is None:
             return
         gang.preemption.head_since = found.head_since
+        if waits_by_order(self._scheduler.queues, gang):
+            self._state.pending.preemption_retry_at.add(found.head_since + FIRST_S)
         self._held.refresh(found)
         self._reservations[gang.key] = found
 

@@ -31,7 +31,9 @@ class SeveralPlugins(DeviceManager):
 
     def _replace(self, endpoint: Endpoint, devices: list[pb.Device]) -> None:
         with self._mutex:
-            if endpoint not in self._connected.values():  # it was on its way when the kubelet hung up
+            if (
+                endpoint not in self._connected.values()
+            ):  # it was on its way when the kubelet hung up
                 return
             healthy = {device.ID for device in devices if device.health == "Healthy"}
             self._state.healthy[endpoint.resource] = healthy

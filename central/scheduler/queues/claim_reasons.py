@@ -9,7 +9,7 @@ from itertools import chain
 from central.model import wording
 from central.model.resources import Sums
 from central.scheduler.queues.entitlement import fair_shares, own_amount
-from central.scheduler.queues.queue_claims import Claim
+from central.scheduler.queues.queue_claims import Claim, waits_by_order
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.shortfall import Shortfall
@@ -62,7 +62,8 @@ def clause(queues: Queues, gang: Gang, need: Sums, protected: ProtectedIn, *, gr
     if queue.error or len(queues.by_name) > QUEUES_MOST:
         return ""
     need = {name: amount for name, amount in need.items() if queues.is_claimed(name)}
-    key = ("no victims", f"{queue.name}/{gang.priority}/{growth}/{sorted(need.items())}")
+    by_order = waits_by_order(queues, gang)
+    key = ("no victims", f"{queue.name}/{gang.priority}/{growth}/{by_order}/{sorted(need.items())}")
     found: list[tuple[str, frozenset[str]]] | None = queues.cache.get(key)
     if found is None:
         found = queues.cache[key] = _sentences(queues, gang, queue, need, growth=growth)

@@ -7,8 +7,9 @@ and then each level down to the leaf.
     deserved    the claimant's queue stays within its deserved amount or guarantee, the other one is above its own:
                 so a queue gets what it deserves also where all demand fits and only the pieces are too small
 
-With --usage-half-life the first one applies to surplus members of elastic gangs, and to queues of lower
-strictPriority: what others have received orders them, and nobody is evicted for it.
+With --usage-half-life the first one applies to surplus members of elastic gangs, to queues of lower strictPriority,
+and to a gang that has been first for a day: what others have received orders them, and nobody is evicted for it
+as long as something ends.
 
 In both the other queue must be reclaimable and keep its guarantee. It may give a gang as long as it is above its
 share before that. Gangs that leave it at its share or above go first (keeps_shares). Where only larger ones help, the
@@ -43,6 +44,7 @@ from central.scheduler.state.gangs import Gang
 
 FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
+FIRST_S = 86400.0
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -66,6 +68,13 @@ class Verdict(NamedTuple):
     instead: Sequence[Shortfall] = ()  # as short; then what is too many may go by what is deserved
 
 
+def waits_by_order(queues: Queues, gang: Gang) -> bool:
+    """Whether order alone gives the gang the fair share of its queue: past use counts, and it has not been first of
+    those that compete for its nodes for FIRST_S."""
+    since = gang.preemption.head_since
+    return bool(queues.half_life_s) and (since is None or queues.now < since + FIRST_S)
+
+
 class Claim:
     def __init__(
         self,
@@ -85,7 +94,7 @@ class Claim:
         self.queue = queues.by_name[claimant.account.queue]
         counts = queues.is_shared if of_surplus else queues.is_claimed
         self._need = {name: amount for name, amount in need.items() if counts(name)}
-        self.only_by_order = bool(queues.half_life_s) and not of_surplus
+        self.only_by_order = waits_by_order(queues, claimant) and not of_surplus
         self._own_less_urgent = own_less_urgent
         self.growth = growth
         self.keeps_shares = False  # a victim may not take its queue below its share

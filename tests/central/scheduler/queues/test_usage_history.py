@@ -6,7 +6,7 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PastUsageSeen, PodGone, QueuePast, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
-from central.scheduler.cycle import schedule_once
+from central.scheduler.cycle import due, schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.usage_history import DecayedUsage
 from protos.names import GPU
@@ -165,6 +165,28 @@ def test_strict_priority_goes_before_past_use(*, reclaimable: bool) -> None:
     assert there.evicted == (["low-0"] if reclaimable else [])
     assert ("more" in there.began) is reclaimable
     assert "most" not in there.began
+
+
+def test_who_was_first_for_a_day_gets_a_fair_share() -> None:
+    """Where nothing ends, order alone would never give it anything. Not more than the share."""
+    there = World(factories.node("n0"), QueueSeen("a"), QueueSeen("b"), half_life_s=7 * 86400.0)
+    old = [fact for number in range(4) for fact in job(f"old{number}", 1, 2, queue="a")]
+    there.step(0.0, *old)
+    new = [*job("new", 1, 4, queue="b"), *job("more", 1, 4, queue="b", created=1.0)]
+    there.step(60.0, *new)
+    assert there.told["new"].endswith("queues reclaim deserved amounts and guarantees only")
+    there.step(80_000.0)
+    assert not there.evicted
+    wakes = due(there.cluster, 80_000.0)
+    there.step(86_400.0 + 60.0)
+    assert len(there.evicted) == 2
+    there.step(86_400.0 + 120.0)
+    assert "new" in there.began
+    there.step(3 * 86_400.0)
+    there.step(3 * 86_400.0 + 60.0)
+    assert len(there.evicted) == 2
+    assert wakes is not None
+    assert wakes <= 86_400.0 + 60.0
 
 
 def test_where_past_use_counts_no_gang_is_evicted_for_a_fair_share() -> None:
