@@ -337,7 +337,8 @@ class ReservedCapacity:
         if found is None:
             return
         gang.preemption.head_since = found.head_since
-        if waits_by_order(self._scheduler.queues, gang):
+        queues = self._scheduler.queues
+        if queues.enabled and found.start == inf and waits_by_order(queues, gang):
             self._state.pending.preemption_retry_at.add(found.head_since + FIRST_S)
         self._held.refresh(found)
         self._reservations[gang.key] = found
