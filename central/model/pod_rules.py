@@ -3,7 +3,6 @@ host ports, with the meaning that Kubernetes gives them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 Labels = tuple[tuple[str, str], ...]  # sorted by key
 EVERYWHERE = ""  # a port that listens on every address
@@ -41,20 +40,6 @@ class Expression:
                 return self.key in labels
             case _:
                 return self.key not in labels
-
-
-def expressions(selector: Mapping[str, Any]) -> tuple[Expression, ...]:
-    """The requirements of a label selector as the API has it, which is not checked here."""
-    return (
-        *(
-            Expression(key, "In", (value,))
-            for key, value in (selector.get("matchLabels") or {}).items()
-        ),
-        *(
-            Expression(each["key"], each["operator"], tuple(each.get("values") or ()))
-            for each in selector.get("matchExpressions") or ()
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
-from central.model import pod_rules
 from central.model.facts import BudgetGone, BudgetSeen
 from central.model.json_types import Json
-from central.model.pod_rules import Expression
 from central.simulator.documents import MakeError
 
 
@@ -19,7 +17,8 @@ class DisruptionBudget:
     name: str
     least: int | Fraction | None  # minAvailable: pods, or a fraction of them
     most: int | Fraction | None  # maxUnavailable
-    selector: tuple[Expression, ...]
+    labels: Mapping[str, str]
+    expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
     pods: set[str] = field(default_factory=set)  # uids of covered pods
     running: set[str] = field(default_factory=set)
     there: bool = False  # its object exists
@@ -32,19 +31,28 @@ class DisruptionBudget:
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if (least is None) == (most is None):
             raise wrong("spec: exactly one of minAvailable and maxUnavailable is required")
+        selector = spec.get("selector") or {}
         try:
             return cls(
                 namespace,
                 name,
                 _amount(least, "spec.minAvailable", wrong),
                 _amount(most, "spec.maxUnavailable", wrong),
-                pod_rules.expressions(spec.get("selector") or {}),
+                dict(selector.get("matchLabels") or {}),
+                tuple(
+                    (each["key"], each["operator"], tuple(each.get("values") or ()))
+                    for each in selector.get("matchExpressions") or ()
+                ),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise wrong(f"spec.selector: invalid: {error}") from error
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return namespace == self.namespace and all(one.matches(labels) for one in self.selector)
+        return (
+            namespace == self.namespace
+            and all(labels.get(key) == value for key, value in self.labels.items())
+            and all(_holds(labels.get(key), *rule) for key, *rule in self.expressions)
+        )
 
     def allows(self) -> bool:
         """Returns whether one more running pod may be evicted."""
@@ -82,6 +90,18 @@ class BudgetStatuses:
             if allowed != value.allowed:
                 self._written[name] = fresh = replace(value, allowed=allowed)
                 yield fresh
+
+
+def _holds(value: str | None, operator: Any, values: Any) -> bool:
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
 
 
 def _amount(value: Any, where: str, wrong: MakeError) -> int | Fraction | None:

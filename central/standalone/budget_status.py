@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from central.model import pod_rules
 from central.model.json_types import Json
-from central.standalone import api_errors
+from central.standalone import api_errors, query_selectors
 from central.standalone.object_store import Store
 from central.standalone.served_kinds import Registry, Resource
 
@@ -74,9 +73,7 @@ def _status(budget: Json, pods: Iterable[Json]) -> Json:
 def _covers(budget: Json, pod: Json) -> bool:
     selector = budget["spec"].get("selector")
     labels = pod["metadata"].get("labels") or {}
-    return selector is not None and all(
-        one.matches(labels) for one in pod_rules.expressions(selector)
-    )
+    return selector is not None and query_selectors.matches(selector, labels)
 
 
 def _healthy(pod: Json) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 from central.model.json_types import Json
-from central.model.pod_rules import Expression
 from central.standalone.api_errors import bad_request
 from central.standalone.served_kinds import Resource
 
@@ -37,23 +36,47 @@ def labels(text: str) -> Test:
 
     def test(obj: Json) -> bool:
         found = obj["metadata"].get("labels") or {}
-        return all(one.matches(found) for one in tests)
+        return all(one(found) for one in tests)
 
     return test
 
 
-def _label(part: str) -> Expression:
+def _label(part: str) -> Callable[[dict[str, str]], bool]:
     if match := _SET.match(part):
         key, operator, listed = match.groups()
-        values = tuple(value.strip() for value in listed.split(","))
-        return Expression(key, "In" if operator == "in" else "NotIn", values)
+        values = {value.strip() for value in listed.split(",")}
+        if operator == "in":
+            return lambda found: found.get(key) in values
+        return lambda found: found.get(key) not in values
     if match := _EQUAL.match(part):
         key, operator, value = match.groups()
-        return Expression(key, "NotIn" if operator == "!=" else "In", (value,))
+        if operator == "!=":
+            return lambda found: found.get(key) != value
+        return lambda found: found.get(key) == value
     if match := _EXISTS.match(part):
         negated, key = match.groups()
-        return Expression(key, "DoesNotExist" if negated else "Exists")
+        if negated:
+            return lambda found: key not in found
+        return lambda found: key in found
     raise bad_request(f"unable to parse requirement: {part!r}")
+
+
+def matches(selector: Json, found: dict[str, str]) -> bool:
+    """A LabelSelector object (matchLabels, matchExpressions) on labels."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        if found.get(key) != value:
+            return False
+    for expression in selector.get("matchExpressions") or []:
+        key, values = expression["key"], expression.get("values") or []
+        holds = {
+            "In": found.get(key) in values,
+            "NotIn": found.get(key) not in values,
+            "Exists": key in found,
+            "DoesNotExist": key not in found,
+        }[expression["operator"]]
+        if not holds:
+            return False
+    return True
 
 
 def fields(resource: Resource, text: str) -> Test:
