@@ -44,7 +44,7 @@ from central.scheduler.state.gangs import Gang
 
 FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
-FIRST_S = 86400.0
+FIRST_S = 86400.0  # as the first in line, until a gang may reclaim the fair share of its queue
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -128,14 +128,14 @@ class Claim:
                 rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
                 for child in path[index].children if rules else ():
                     if child is not path[index - 1]:
-                        for rule in rules:
-                            if rule in self._rules_of(child, index):
+                        for rule in self._rules_of(child, index):
+                            if rule in rules:
                                 self._add_givers(child, rule, index)
         return self._givers
 
     def _rules_of(self, giver: Queue, index: int) -> Sequence[str]:
-        """By which the queue may give anything."""
-        own, other = self.queue.path[index - 1], self._down(giver, index)[-1]
+        """Returns the rules by which the queue may give anything."""
+        own, other = self._siblings(giver, index)
         by_share = not self.only_by_order or own.seen.strict_priority > other.seen.strict_priority
         return RULES if by_share else (DESERVED,)
 
@@ -206,8 +206,7 @@ class Claim:
         claimant's."""
         if not victim.preemption.started_by_reservation:
             return False
-        index = self._index(giver)
-        own, other = self.queue.path[index - 1], self._down(giver, index)[-1]
+        own, other = self._siblings(giver, self._index(giver))
         for queue in (own, other):
             self._queues.record_usage(queue)
         return (other.received - own.received) * own.seen.weight < TURN_S
@@ -332,6 +331,10 @@ class Claim:
         if (down := self._downs.get(giver)) is None:
             down = self._downs[giver] = giver.path[: giver.path.index(self.queue.path[index])]
         return down
+
+    def _siblings(self, giver: Queue, index: int) -> tuple[Queue, Queue]:
+        """Returns the claimant's queue and the giver, or the queues above them, directly below the level in common."""
+        return self.queue.path[index - 1], self._down(giver, index)[-1]
 
     def _index(self, queue: Queue) -> int:
         if (found := self._indices.get(queue)) is None:

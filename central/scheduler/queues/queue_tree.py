@@ -436,7 +436,7 @@ class Queues:
         for name, old in before.items():
             if old.gangs:
                 queue = self.by_name.get(name) or self._add_unnamed(name)
-                if "/" in name:
+                if queue.is_part:
                     queue.keep_history(old.history(), self.now)
                 queue.adopt_gangs(old)
         for queue in list(self.by_name.values()):

@@ -122,6 +122,11 @@ class Queue:
         self.usage_version += 1
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is the part of a namespace in a queue, NAMESPACE/QUEUE, without an object of its own."""
+        return "/" in self.name
+
+    @property
     def below_deserved(self) -> bool:
         """Whether it uses less than its deserved amount, in every resource of that."""
         return bool(self.deserved) and all(

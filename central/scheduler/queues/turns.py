@@ -19,7 +19,7 @@ from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.state.gangs import Gang
 
-AHEAD_S = 3600.0
+AHEAD_S = 3600.0  # of present use, beside the past
 FairShares = dict[str, dict[str, int]]  # by resource and queue
 # Whether the next gang exceeds the fair share, whether the queue has its deserved amount, its strict priority, its
 # priority, what it has received if it exceeds, its usage level, and that with the next gang.

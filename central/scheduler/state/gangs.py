@@ -49,7 +49,7 @@ class PreemptionStanding:
     turn_by: float | None = None  # when those that may be suspended for it have had their quanta
 
     def end_of_turn(self) -> None:
-        """It has started, or others come first: when it is the head again, it waits anew."""
+        """Forgets its turn, when it has started or others come first. As the head again, it waits anew."""
         self.head_since, self.latest_start, self.overrun = None, inf, 1.0
 
 

@@ -104,7 +104,7 @@ def rows(tree: TreeCopy, gpus: float = 0.0, pending_gpus: float = 0.0) -> list[Q
             {each: due[queue.name] for each, due in shares.items() if queue.name in due},
         )
         for queue in tree.queues
-        if "/" not in queue.name
+        if not queue.is_part
     ]
     return [*found, *absent]
 
@@ -131,7 +131,7 @@ def _row(queue: Queue, tree: TreeCopy, due: Sums) -> QueueRow:
         return in_units({each: sums[each] for each in tree.resources if each in sums})
 
     seen, nothing = queue.seen, dict.fromkeys(tree.resources[:3], 0)
-    parts = [child for child in queue.children if "/" in child.name]  # of its namespaces
+    parts = [child for child in queue.children if child.is_part]
     demand = dict(queue.demand)
     for part in parts:
         add(demand, part.demand, 1)
