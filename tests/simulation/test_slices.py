@@ -32,7 +32,7 @@ class SlicedDay(CalmDay):
 
     def __init__(self, seed: int, size: Size) -> None:
         super().__init__(seed, size)
-        self.slices = 0
+        self.slices = self.written = 0
         self._cuts = random.Random(seed)
 
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
@@ -48,19 +48,23 @@ class SlicedDay(CalmDay):
 
 class WritingDay(SlicedDay):
     """The state is written at the end of rounds, and once in the middle of some, since that begins them again. Not
-    while an eviction is tried: it would be tried again, and both count."""
+    while an eviction is tried: it would be tried again, after each writing, and never follow."""
 
     def schedule(self, facts: list[Fact], now: float) -> list[Decision]:
         decisions = schedule_once(self.cluster, facts, now, self._budget())
         first, middle = self.slices, self._cuts.randrange(4)
         while self.cluster.state.pending.round is not None:
-            tried = any(held.victims for held in self.cluster.reservations.values())
-            if self.slices == first + middle and not tried:
-                self.write()
+            if self.slices == first + middle:
+                self.write_unless_tried()
             self.slices += 1
             decisions += schedule_once(self.cluster, [], now, self._budget())
-        self.write()
+        self.write_unless_tried()
         return decisions
+
+    def write_unless_tried(self) -> None:
+        if not any(held.victims for held in self.cluster.reservations.values()):
+            self.write()
+            self.written += 1
 
     def write(self) -> None:
         self.cluster.adopt(checkpoint.take(self.cluster).folded)
@@ -124,6 +128,7 @@ def test_a_state_that_is_written_after_any_slice_decides_the_same(seed: int) -> 
             day.step(now, faults=True)
         assert read.trace == kept.trace, f"step {now}"
     assert read.slices == kept.slices > 50
+    assert read.written == kept.written > kept.size.faults_end
 
 
 @pytest.mark.parametrize("more", [0, 1, 100])
