@@ -81,6 +81,7 @@ def cluster(world: World) -> World:
     """The same, once every agent has registered and reported."""
     until("8 allocatable GPUs on every node", lambda: set(world.allocatable().values()) == {8}, 120)
     until("every agent's report", lambda: all(v.topology.gpus for v in world.views()), 60)
+    world.first_starts = until("four ready pods", world.restarts_of_ready, 120)
     say("the agents have registered and reported")
     return world
 

@@ -58,6 +58,7 @@ class World:
         self.nodes = [node.name for node in verbs.nodes_defined()]
         self._kubelets: dict[str, podresources_pb2_grpc.PodResourcesListerStub] = {}
         self._desk: fleet_pb2_grpc.DeskStub | None = None
+        self.first_starts: dict[str, int] = {}  # restarts by pod, before the first test
 
     # --- the API server
 
@@ -112,6 +113,13 @@ class World:
 
     def system_pods(self, name: str) -> list[Any]:
         return self.pods(NAMESPACE, f"app.kubernetes.io/name={name}")
+
+    def restarts_of_ready(self) -> dict[str, int]:
+        """By name, of the agents and both replicas of the centre; empty until all are ready."""
+        pods = [*self.system_pods("lockstep-agent"), *self.system_pods("lockstep-central")]
+        found = [(pod, one) for pod in pods for one in pod["status"].get("containerStatuses", ())]
+        ready = len(found) == len(self.nodes) + 2 and all(one["ready"] for _, one in found)
+        return {pod["metadata"]["name"]: one["restartCount"] for pod, one in found if ready}
 
     def leader(self) -> str:
         """The pod of the centre that decides. Raises IndexError between two."""
