@@ -23,7 +23,9 @@ from tests.central.simulator.device_objects import (
     resource_claim,
     template,
 )
-from tests.e2e.cluster.settings import ROOT, program
+from tests.e2e.cluster.plane import NATIVE_GANGS
+from tests.e2e.cluster.settings import KUBE, ROOT, program
+from tests.e2e.world import native_podgroup
 from tests.fakes.eventually import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -41,9 +43,18 @@ def post(client: Client, path: str, body: Json) -> Json:
     return found
 
 
+def group_flags(*, api: bool = False) -> list[str]:
+    """What serves PodGroups of scheduling.k8s.io, and claims for them, where this Kubernetes has both."""
+    if KUBE not in NATIVE_GANGS:
+        return []
+    gates = [f"{gate}=true" for gate in ("GenericWorkload", "DRAWorkloadResourceClaims")]
+    version = f"--runtime-config=scheduling.k8s.io/{NATIVE_GANGS[KUBE][0]}=true"
+    return ["--feature-gates=" + ",".join(gates), *([version] if api else [])]
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Plane]:
-    with plane.running("--authorization-mode=RBAC") as made:
+    with plane.running("--authorization-mode=RBAC", *group_flags(api=True)) as made:
         post(made.client, "/api/v1/namespaces", {"metadata": {"name": "lockstep-system"}})
         post(made.client, ACCOUNTS, {"metadata": {"name": "lockstep-central"}})
         for each in yaml.safe_load_all((ROOT / "daemonset" / "rbac.yaml").read_text()):
@@ -53,15 +64,7 @@ def server() -> Iterator[Plane]:
                 space = f"namespaces/{each['metadata']['namespace']}"
                 post(made.client, f"{RBAC}/{space}/{each['kind'].lower()}s", each)
         for name in "ab":
-            post(made.client, "/api/v1/nodes", {"metadata": {"name": name}})
-            status = {
-                "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"},
-                "capacity": {"cpu": "8", "memory": "8Gi", "pods": "110"},
-                "conditions": [{"type": "Ready", "status": "True"}],
-            }
-            body = json.dumps({"status": status}).encode()
-            path, kind = f"/api/v1/nodes/{name}/status", "application/merge-patch+json"
-            assert made.client.request("PATCH", path, body, kind).ok
+            ready_node(made.client, name)
             post(made.client, f"{RESOURCES}/resourceslices", devices(name, 2, model="h100"))
         config = [{"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}]
         post(made.client, f"{RESOURCES}/deviceclasses", device_class(config=config))
@@ -74,6 +77,15 @@ def server() -> Iterator[Plane]:
         )
         with programs(made):
             yield made
+
+
+def ready_node(client: Client, name: str) -> None:
+    post(client, "/api/v1/nodes", {"metadata": {"name": name}})
+    size = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    conditions = [{"type": "Ready", "status": "True"}]
+    status = {"allocatable": size, "capacity": size, "conditions": conditions}
+    body, kind = json.dumps({"status": status}).encode(), "application/merge-patch+json"
+    assert client.request("PATCH", f"/api/v1/nodes/{name}/status", body, kind).ok
 
 
 class programs:  # noqa: N801  as a function
@@ -91,10 +103,13 @@ class programs:  # noqa: N801  as a function
             f"--{each}-listen=127.0.0.1:{plane.free_port()}" for each in ("metrics", "console")
         ]
         scheduler = [sys.executable, "-m", "central", "central", *kept, *ports]
+        controllers = ["resourceclaim-controller"]
+        controllers += ["podgroup-protection-controller"] if KUBE in NATIVE_GANGS else []
         controller = [
             str(program("kube-controller-manager")),
             f"--kubeconfig={made.kubeconfig}",
-            "--controllers=resourceclaim-controller",
+            f"--controllers={','.join(controllers)}",
+            *group_flags(),
             "--leader-elect=false",
             f"--secure-port={plane.free_port()}",
             f"--cert-dir={made.folder / 'controllers'}",
@@ -121,7 +136,7 @@ def member(name: str, gang: str, size: int, **claims: tuple[str, ...]) -> Json:
     made: Json = {
         "metadata": {
             "name": name,
-            "labels": {"lockstep.dev/gang": gang},
+            "labels": {"lockstep.dev/gang": gang, "app": gang},
             "annotations": {"lockstep.dev/gang-min": str(size)},
         },
         "spec": {"schedulerName": "lockstep", "containers": [{"name": "main", "image": "none"}]},
@@ -130,7 +145,7 @@ def member(name: str, gang: str, size: int, **claims: tuple[str, ...]) -> Json:
 
 
 def pods(server: Plane, gang: str) -> list[Json]:
-    found = server.client.get(f"{PODS}?labelSelector=lockstep.dev/gang={gang}")["items"]
+    found = server.client.get(f"{PODS}?labelSelector=app={gang}")["items"]
     return list(found)
 
 
@@ -150,11 +165,15 @@ def given(server: Plane) -> dict[str, list[str]]:
 
 def end(server: Plane, *gangs: str) -> None:
     """Deletes the gangs, and waits until their devices are free."""
+    delete(server, *gangs)
+    eventually(lambda: not given(server), 60)
+
+
+def delete(server: Plane, *gangs: str) -> None:
     for pod in (pod for gang in gangs for pod in pods(server, gang)):
         body = json.dumps({"gracePeriodSeconds": 0}).encode()
         path = f"{PODS}/{pod['metadata']['name']}"
         assert server.client.request("DELETE", path, body, "application/json").ok
-    eventually(lambda: not given(server), 60)
 
 
 def test_a_gang_with_claims_from_a_template(server: Plane) -> None:
@@ -233,3 +252,71 @@ def test_a_claim_is_made_for_an_extended_resource(server: Plane) -> None:
         uses = {(each["containerName"], each["requestName"]) for each in told["requestMappings"]}
         assert uses == {("a", requests[0]), ("b", requests[1]), ("first", requests[0])}
     end(server, "x")
+
+
+@pytest.mark.skipif(
+    KUBE not in NATIVE_GANGS, reason="PodGroups of scheduling.k8s.io came with 1.36"
+)
+def test_a_claim_of_a_podgroup_is_allocated_once_and_reserved_for_it(server: Plane) -> None:
+    """Its controller makes the claim from the template; it is free again once the PodGroup is deleted."""
+    groups = f"/apis/scheduling.k8s.io/{NATIVE_GANGS[KUBE][0]}/namespaces/default/podgroups"
+    entry = {"name": "net", "resourceClaimTemplateName": "one"}
+    group = native_podgroup("group", 2)
+    group["spec"]["resourceClaims"] = [entry]
+    uid = post(server.client, groups, group)["metadata"]["uid"]
+    for i in range(2):
+        made = member(f"n-{i}", "n", 2)
+        made["metadata"] = {"name": f"n-{i}", "labels": {"app": "n"}}
+        made["spec"]["schedulingGroup"] = {"podGroupName": "group"}
+        made["spec"]["resourceClaims"] = [entry]
+        post(server.client, PODS, made)
+    eventually(lambda: all(nodes(server, "n")), 60)
+    assert len(set(nodes(server, "n"))) == 1
+    (name,) = given(server)
+    claim = server.client.get(f"{CLAIMS}/{name}")
+    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [uid]
+    assert len(claim["status"]["allocation"]["devices"]["results"]) == 1
+    assert server.client.request("DELETE", f"{groups}/group", None, "").ok
+    end(server, "n")
+
+
+def test_halves_of_a_gpu_and_the_whole_are_never_given_at_once(server: Plane) -> None:
+    """Node h has two GPUs, each as a whole and as two halves, which use its counters: three halves leave no whole."""
+    ready_node(server.client, "h")
+    for each in parted("h", 2):
+        post(server.client, f"{RESOURCES}/resourceslices", each)
+    for size in ("half", "whole"):
+        chosen = f'device.attributes["{DRIVER}"].model == "{size}"'
+        templates = f"{RESOURCES}/namespaces/default/resourceclaimtemplates"
+        post(server.client, templates, template(size, asks(1, chosen)))
+    for i in range(3):
+        post(server.client, PODS, member(f"p-{i}", "p", 3, templates=("half",)))
+    eventually(lambda: nodes(server, "p") == ["h"] * 3, 60)
+    post(server.client, PODS, member("w-0", "w", 1, templates=("whole",)))
+    eventually(lambda: "devices" in json.dumps(pods(server, "w")[0].get("status")), 60)
+    assert nodes(server, "w") == [""]
+    delete(server, "p")
+    eventually(lambda: nodes(server, "w") == ["h"], 60)
+    end(server, "w")
+
+
+def parted(node: str, gpus: int) -> list[Json]:
+    """The counters of the GPUs, and the devices that use them: of each GPU the whole and two halves."""
+    counters = [{"name": f"gpu-{i}", "counters": {"slices": {"value": "2"}}} for i in range(gpus)]
+    uses = [(f"gpu-{i}", size, n) for i in range(gpus) for size, n in (("whole", 2), ("half", 1))]
+    made = []
+    for gpu, size, count in uses:
+        for part in range(2 // count):
+            used = {"counterSet": gpu, "counters": {"slices": {"value": str(count)}}}
+            attributes = {"model": {"string": size}}
+            name = f"{gpu}-{size}-{part}"
+            made.append({"name": name, "attributes": attributes, "consumesCounters": [used]})
+    slices = []
+    for name, what in (("counters", {"sharedCounters": counters}), ("devices", {"devices": made})):
+        one = devices(node, 0)
+        one["metadata"]["name"] = f"{node}-{name}"
+        del one["spec"]["devices"]
+        one["spec"] |= what
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+        slices.append(one)
+    return slices
