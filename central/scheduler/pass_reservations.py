@@ -169,4 +169,7 @@ class PassReservations:
         queue = self._queues.by_name.get(gang.queue)
         if queue is not None and (not queue.seen.reserves or queue.error):
             return queue.seen.reserves
-        return not would_be_reclaimed(self._queues, gang)
+        if would_be_reclaimed(self._queues, gang):
+            self._context.claim_watch.has_unreserved = True
+            return False
+        return True

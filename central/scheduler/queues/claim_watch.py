@@ -1,7 +1,8 @@
 """When queues may claim more than at the last look: their pending gangs are tried again then.
 
 A refused gang waits until capacity is freed. But what its queue may claim also grows without that: another queue
-takes what is free and comes above its share, or asks for less, so that shares grow.
+takes what is free and comes above its share, or asks for less, so that shares grow, or that it would no longer reclaim
+what a gang could have reserved.
 
 Design: docs/design/reclaim.md
 """
@@ -17,16 +18,19 @@ LOOK_S = 2.0  # between two looks, which read every queue
 
 
 class Standing(NamedTuple):
-    """Of one queue and resource; at least 0. own: by the deserved amount or guarantee, where it has one."""
+    """Of one queue and resource; at least 0. own: by the deserved amount or guarantee, where it has one. due: what of
+    that it uses or asks for, while it has pending gangs."""
 
     may_claim: int
     may_claim_own: int
     above_share: int
     above_own: int
+    due: int
 
 
-_NOTHING = Standing(0, 0, 0, 0)
+_NOTHING = Standing(0, 0, 0, 0, 0)
 _RULES = ((0, 2), (1, 3))  # what may be claimed, and what may be given
+_DUE = 4
 _Known = Mapping[tuple[str, str], Standing]
 
 
@@ -36,14 +40,22 @@ class ClaimWatch:
         self._version = -1
         self._next_look = 0.0
         self._waits = False
+        self.has_unreserved = (
+            False  # whether a gang has no reservation because of what queues are due
+        )
 
     def look(self, queues: Queues, now: float) -> bool:
-        """Returns whether some queue may claim more than before, and another one may give it."""
+        """Returns whether some queue may claim more than before, and another one may give it, or whether some queue is
+        due less, where a gang has no reservation because of what others are due."""
         self._waits = queues.version != self._version and bool(queues.root.children)
         if not self._waits or now < self._next_look:
             return False
         self._waits, self._version, self._next_look = False, queues.version, now + LOOK_S
         before, self._known = self._known, dict(_standings(queues))
+        is_due = any(each.due for each in self._known.values())
+        if self.has_unreserved and (_grew(self._known, before, _DUE) or not is_due):
+            self.has_unreserved = False
+            return True
         return any(
             (
                 _grew(before, self._known, claims)
@@ -76,7 +88,8 @@ def _standings(queues: Queues) -> Iterator[tuple[tuple[str, str], Standing]]:
             used = queue.used.get(resource, 0) - lost.get(queue, {}).get(resource, 0)
             will_use = used + gained.get(queue, {}).get(resource, 0)
             share, own = shares[queue.name], own_amount(queues, queue, resource)
-            waits = bool(queue.demand.get(resource))
+            asked = queue.demand.get(resource, 0)
+            waits = bool(asked)
             yield (
                 (queue.name, resource),
                 Standing(
@@ -84,5 +97,6 @@ def _standings(queues: Queues) -> Iterator[tuple[tuple[str, str], Standing]]:
                     max(0, min(own, share) - will_use) if waits else 0,
                     max(0, used - share),
                     max(0, used - own),
+                    min(own, used + asked) if waits else 0,
                 ),
             )

@@ -6,6 +6,7 @@ Design: docs/design/queues.md
 from typing import Protocol
 
 from central.model.resources import Sums
+from central.model.wording import NEVER
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.queues.queue_tree_node import Queue
 from central.scheduler.queues.share_table import ShareTable
@@ -50,7 +51,7 @@ def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
 
 def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
     """Returns whether other queues with pending gangs would reclaim their deserved amounts as soon as the gang
-    started."""
+    started. Gangs that can never start as things are reclaim nothing."""
     if gang.account is None:
         return False
     for queue in queues.by_name[gang.account.queue].path[:-1]:
@@ -61,10 +62,28 @@ def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
             if will_use <= table.own_amount(queue) or not queues.is_shared(resource):
                 continue
             others = [o for o in table.entitled(queue.parent) if o is not queue and o.is_waiting]
-            due = sum(min(table.own_amount(o), table.demand(o).demand) for o in others)
-            if due and will_use + due > fair_shares(queues, resource)[queue.parent.name]:
+            most = max(0, fair_shares(queues, resource)[queue.parent.name] - will_use)
+            if sum(min(table.own_amount(o), table.demand(o).demand) for o in others) <= most:
+                continue
+            asked = [(o, _asks(o, resource)) for o in others]
+            due = [
+                min(table.own_amount(o), o.used.get(resource, 0) + number)
+                for o, number in asked
+                if number
+            ]
+            if sum(due) > most:
                 return True
     return False
+
+
+def _asks(queue: Queue, resource: str) -> int:
+    """Returns what pending gangs of the queue and those below it request, without gangs that can never start."""
+    gangs = (gang for each in queue for gang in each.gangs.values())
+    return sum(
+        gang.account.demand.get(resource, 0)
+        for gang in gangs
+        if gang.account is not None and NEVER not in gang.attempt.reason
+    )
 
 
 def _table(queues: SharedTree, resource: str) -> ShareTable:
