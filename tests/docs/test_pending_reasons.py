@@ -33,7 +33,8 @@ REASONS = (
 NOT_REASONS = {
     # Reasons of evictions, which Events and `lockstep explain` give:
     *("rescheduled to make room for", "it fits on other nodes"),
-    *("reclaimed for", "is below its fair share"),
+    *("reclaimed for", "is below its fair share", "is below what it deserves"),
+    "has a higher strictPriority",
     *("above the minimum of its task", "lacks a member that it needs"),
     *(
         "admitted: pods may be created",

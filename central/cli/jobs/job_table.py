@@ -215,7 +215,8 @@ def size(elastic: Json) -> str:
 
 
 def why_of(job: Json, group: Json | None) -> str:
-    """The job's own reason. While pods are pending, the scheduler's reason follows."""
+    """The job's own reason. While pods are pending, the scheduler's reason follows. Where both tell the same need, at
+    two moments, the scheduler's stands alone: it is written first."""
     state = (job.get("status") or {}).get("state") or {}
     reason = str(state.get("reason") or "")
     reason = str(state.get("message") or (reason if reason != "Created" else ""))
@@ -224,6 +225,9 @@ def why_of(job: Json, group: Json | None) -> str:
     if may_wait and condition.get("type") == "Unschedulable":
         pending = str(condition.get("message") or "")
         if pending and pending not in reason:
+            told, opens, before = reason.partition(" (before: ")
+            if told.split(";")[0] == pending.split(";", maxsplit=1)[0]:
+                return pending + opens + before
             return f"{reason}; {pending}" if reason else pending
     return reason
 

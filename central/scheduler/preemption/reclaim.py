@@ -24,6 +24,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
+from central.scheduler.queues.queue_claims import reclaims_since
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import EvictionKind, Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -227,7 +228,8 @@ def _eviction_reason(
         return PREEMPTION, f"above the minimum of its task; {name} lacks a member that it needs"
     ranked = victim is not None and outranks(context.across, claimant, victim)
     if victim is not None and victim.queue != claimant.queue and not ranked:
-        return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} is below its fair share"
+        since = reclaims_since(context.queues, claimant, victim)
+        return RECLAIM, f"reclaimed for {name}; queue {claimant.queue} {since}"
     if victim is not None and _gives_turn(victim, claimant):
         return SUSPENSION, f"suspended after its quantum: it is the turn of {name}"
     own = victim.priority if victim is not None else priority

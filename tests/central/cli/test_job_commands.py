@@ -310,6 +310,20 @@ def test_a_view_says_why_and_shows_pods_and_events(lockstep: Lockstep, put: Put)
     assert "job/lm-mpi-job: CommandIssued: AbortJob" in output
 
 
+@pytest.mark.parametrize("before", ["", " (before: Restarting after a failure)"])
+def test_a_view_says_one_reason_where_the_job_tells_an_older_one(
+    before: str, lockstep: Lockstep, put: Put
+) -> None:
+    """The scheduler writes the gang's status first, and the Job's next."""
+    status = {"phase": "Pending", "reason": "Waiting"}
+    older = "needs 6 pods x 4 GPUs; the cluster fits 2 of 6"
+    made = mpi() | {"status": {"state": status | {"message": older + before}}}
+    job = put(JOBS, made)
+    newer = "needs 6 pods x 4 GPUs; the cluster fits 3 of 6"
+    put(GROUPS, group(f"lm-mpi-job-{job['metadata']['uid']}", newer))
+    assert f"Why:          {newer}{before}\n" in lockstep("job", "view", "lm-mpi-job")
+
+
 def test_a_view_says_why_placed_pods_do_not_run(lockstep: Lockstep, put: Put) -> None:
     put(JOBS, {**mpi(), "status": {"state": {"phase": "Pending", "reason": "Created"}}})
     for index, reason in enumerate(("ImagePullBackOff", "ContainerCreating", "ImagePullBackOff")):

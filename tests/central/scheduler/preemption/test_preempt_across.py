@@ -90,5 +90,5 @@ def test_reclaim_by_shares_does_not_depend_on_it() -> None:
     queues = QueueSeen("p"), QueueSeen("q", deserved=((GPU, 8),))
     low, rightful = pod("low", "x", "p"), pod("rightful", "y", "q")
     assert victims("none", low, rightful, *queues) == [
-        "reclaimed for y/rightful; queue q is below its fair share"
+        "reclaimed for y/rightful; queue q is below what it deserves"
     ]

@@ -183,7 +183,7 @@ def test_each_victim_of_one_claim_reads_its_own_reason() -> None:
     assert dict(zip(world.evicted, world.whys, strict=True)) == {
         "low-0": "preempted by ns/new (priority 5 > 0)",
         "some-0": "preempted by ns/new (priority 5 > 1)",
-        "other-0": "reclaimed for ns/new; queue a is below its fair share",
+        "other-0": "reclaimed for ns/new; queue a is below what it deserves",
     }
     (claim,) = world.cluster.queues.claims.values()
     assert {pod.seen.name: amounts[GPU] for _, pod, amounts in claim.victims} == {

@@ -163,6 +163,9 @@ def test_strict_priority_goes_before_past_use(*, reclaimable: bool) -> None:
     there.step(36200.0, *job("most", 1, 4, queue="strict", created=11.0))
     there.step(36300.0)
     assert there.evicted == (["low-0"] if reclaimable else [])
+    assert [why.rpartition("queue ")[2] for why in there.whys] == [
+        "strict has a higher strictPriority" for _ in there.evicted
+    ]
     assert ("more" in there.began) is reclaimable
     assert "most" not in there.began
 
@@ -180,6 +183,7 @@ def test_who_was_first_for_a_day_gets_a_fair_share() -> None:
     wakes = due(there.cluster, 80_000.0)
     there.step(86_400.0 + 60.0)
     assert len(there.evicted) == 2
+    assert there.whys[0] == "reclaimed for ns/new; queue b is below its fair share"
     there.step(86_400.0 + 120.0)
     assert "new" in there.began
     there.step(3 * 86_400.0)
@@ -208,3 +212,15 @@ def test_where_past_use_counts_no_gang_is_evicted_for_a_fair_share() -> None:
         if isinstance(each, UpdateGangStatus) and each.gang == "new"
     ]
     assert "no victims: queues reclaim deserved amounts and guarantees only" in reason
+
+
+def test_who_reclaims_what_it_deserves_says_so() -> None:
+    deserved = ((GPU, 8),)
+    there = World(
+        factories.node("n0"),
+        *(QueueSeen("b", deserved=deserved), QueueSeen("a")),
+        half_life_s=7 * 86400.0,
+    )
+    there.step(0.0, *job("old", 1, 8, queue="a"))
+    there.step(60.0, *job("new", 1, 4, queue="b"))
+    assert there.whys == ["reclaimed for ns/new; queue b is below what it deserves"]
