@@ -7,6 +7,7 @@ from central.kube.decode.fields import (
     FieldError,
     check_acyclic,
     check_nesting,
+    choice,
     identified,
     identity,
     int_field,
@@ -82,10 +83,7 @@ def _cron(raw: Json, seen: CronSeen) -> CronSeen:
     spec, status = raw["spec"], raw.get("status") or {}
     check_nesting(spec)
     policy = text_field(spec, "concurrencyPolicy") or ALLOW
-    if policy not in (ALLOW, FORBID, REPLACE):
-        raise FieldError(
-            f'spec.concurrencyPolicy: "{policy}" is not {ALLOW}, {FORBID} or {REPLACE}'
-        )
+    choice("spec.concurrencyPolicy", policy, ALLOW, FORBID, REPLACE)
     template = spec.get("jobTemplate")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise FieldError("spec.jobTemplate.spec: missing")
@@ -164,8 +162,7 @@ def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
     spec = raw["spec"]
     check_nesting(spec)
     policy = text_field(spec, "jobRetainPolicy") or "retain"
-    if policy not in ("retain", "delete"):
-        raise FieldError(f'spec.jobRetainPolicy: "{policy}" is neither retain nor delete')
+    choice("spec.jobRetainPolicy", policy, "retain", "delete")
     flows = enumerate(list_field(spec, "flows", "spec", limits.STEPS))
     steps = tuple(_step(index, one) for index, one in flows)
     _check_order(steps)

@@ -6,8 +6,8 @@ The formulas are those of PodRequests in k8s.io/component-helpers/resource (Kube
 
 from collections.abc import Callable, Iterator
 
-from central.kube.decode.fields import FieldError, shown
-from central.kube.decode.quantities import InvalidQuantity, parse_quantity
+from central.kube.decode.fields import FieldError, parsed, shown
+from central.kube.decode.quantities import parse_quantity
 from central.model import limits
 from central.model.json_types import Json
 from protos import names
@@ -41,13 +41,10 @@ def resource_amounts(quantities: Json | None, field: str) -> Amounts:
     """Each amount is at most 2^63 - 1."""
     if quantities and not isinstance(quantities, dict):
         raise FieldError(f"{field}: {shown(quantities)} is not an object")
-    found = {}
-    for resource, quantity in (quantities or _NOTHING).items():
-        try:
-            found[resource] = parse_quantity(resource, quantity)
-        except InvalidQuantity as error:
-            raise FieldError(f"{field}.{resource}: {error}") from None
-    return found
+    return {
+        resource: parsed(f"{field}.{resource}", parse_quantity, resource, quantity)
+        for resource, quantity in (quantities or _NOTHING).items()
+    }
 
 
 def bounded(resource: str, amount: int) -> int:

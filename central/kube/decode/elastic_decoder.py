@@ -7,8 +7,8 @@ from typing import NamedTuple
 from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
 from central.kube.decode import elastic_range
-from central.kube.decode.fields import FieldError, int_field, map_field, text_field
-from central.kube.decode.quantities import lenient_time
+from central.kube.decode.fields import FieldError, int_field, map_field, parsed, text_field
+from central.kube.decode.quantities import lenient_time, parse_duration
 from central.model import limits, member_numbers
 from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
 from central.model.json_types import Json
@@ -61,7 +61,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         task.replicas,
         options.step,
         options.objective,
-        elastic_range.read_seconds(options.hold, f"{_FIELD}: --hold") if options.hold else None,
+        parsed(f"{_FIELD}: --hold", parse_duration, options.hold) if options.hold else None,
         elastic_range.cost_s(annotations),
         elastic_range.yields(annotations),
         options.coordinator,

@@ -17,6 +17,7 @@ from central.kube.decode.fields import (
     DECODE_ERRORS,
     INT32_MAX,
     FieldError,
+    count_field,
     int_field,
     list_field,
     map_field,
@@ -74,14 +75,14 @@ def _jobset(raw: Json, notes: Notes) -> ElasticPart:
     role, sizes = elastic_range.of_role(notes, tuple(places), "replicatedJob")
     place = places[role]
     field = f"spec.replicatedJobs[{place}]"
-    replicas = _count(jobs[place], "replicas", field, 1)
+    replicas = count_field(jobs[place], "replicas", field, 1)
     template = map_field(jobs[place], "template", field, limits.TASKS)
     inside = map_field(template, "spec", f"{field}.template", limits.TASKS)
     field += ".template.spec"
-    parallelism = _count(inside, "parallelism", field, 1)
+    parallelism = count_field(inside, "parallelism", field, 1)
     if text_field(inside, "completionMode") not in ("", "Indexed"):
         raise FieldError(f"{field}.completionMode: only Indexed Jobs of a JobSet change their size")
-    if _count(inside, "completions", field, parallelism) != parallelism:
+    if count_field(inside, "completions", field, parallelism) != parallelism:
         raise FieldError(
             f"{field}.completions: not equal to parallelism, {parallelism}; JobSet changes the size of such Jobs only"
         )
@@ -122,7 +123,7 @@ def _leaderworkerset(raw: Json, notes: Notes) -> ElasticPart:
             "of like pods vary"
         )
     unit = max(workload_roles.group_size(raw), 1)
-    groups = _count(spec, "replicas", "spec", 1)
+    groups = count_field(spec, "replicas", "spec", 1)
     return ElasticPart("", elastic_range.read(notes), groups * unit, unit)
 
 
@@ -152,13 +153,13 @@ def _raycluster(raw: Json, notes: Notes) -> ElasticPart:
     role, sizes = elastic_range.of_role(notes, tuple(places), "worker group")
     place = places[role]
     group, field = groups[place], f"spec.workerGroupSpecs[{place}]"
-    if (hosts := _count(group, "numOfHosts", field, 1)) > 1:
+    if (hosts := count_field(group, "numOfHosts", field, 1)) > 1:
         raise FieldError(f"{field}.numOfHosts: {hosts}; only groups of one host vary")
-    low = _count(group, "minReplicas", field, 0)
+    low = count_field(group, "minReplicas", field, 0)
     high = INT32_MAX
     if group.get("maxReplicas") is not None:
         high = max(low, int_field(group, "maxReplicas", field, 0))
-    wanted = min(max(_count(group, "replicas", field, low), low), high)
+    wanted = min(max(count_field(group, "replicas", field, low), low), high)
     off = spec.get("suspend") is True or group.get("suspend") is True
     if spec.get("enableInTreeAutoscaling") is True:
         if sizes.least != low:
@@ -185,9 +186,3 @@ READERS: dict[str, Read] = {
     "LeaderWorkerSet": _leaderworkerset,
     "RayCluster": _raycluster,
 }
-
-
-def _count(part: Any, key: str, field: str, default: int) -> int:
-    if not isinstance(part, dict):
-        raise FieldError(f"{field}: not an object")
-    return default if part.get(key) is None else int_field(part, key, field, 0, limits.REPLICAS)

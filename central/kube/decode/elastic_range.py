@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from central.kube.decode.fields import FieldError, shown
+from central.kube.decode.fields import FieldError, choice, parsed, pods_of, shown
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits, speed_table
 from central.model import work_left as work_left_of
@@ -42,7 +42,7 @@ def is_elastic(notes: Notes) -> bool:
 
 
 def read(notes: Notes) -> Range:
-    found = [_whole(key, notes[key]) if key in notes else None for key in _KEYS]
+    found = [pods_of(f"annotation {key}", notes[key]) if key in notes else None for key in _KEYS]
     return _checked(*found)
 
 
@@ -57,7 +57,7 @@ def of_role(notes: Notes, roles: Sequence[str], what: str) -> tuple[str, Range]:
         name, value = _split(notes[key])
         if name:
             named[name] = None
-        found.append(_whole(key, value))
+        found.append(pods_of(f"annotation {key}", value))
     if len(named) > 1:
         first, second = list(named)[:2]
         raise FieldError(
@@ -81,11 +81,7 @@ def task(name: str, notes: Notes, sizes: Range, unit: int = 1) -> ElasticTask:
         raise FieldError(
             f"annotation {ELASTIC_MAX}: {sizes.most} units of {unit} pods are more than {limits.REPLICAS} pods"
         )
-    objective = notes.get(ELASTIC_OBJECTIVE, EVEN)
-    if objective not in OBJECTIVES:
-        raise FieldError(
-            f'annotation {ELASTIC_OBJECTIVE}: "{str(objective)[:40]}" is not one of {", ".join(OBJECTIVES)}'
-        )
+    objective = _choice(notes, ELASTIC_OBJECTIVE, EVEN, *OBJECTIVES)
     table = speeds(notes)
     least, most, step = (number * unit for number in sizes)
     return ElasticTask(
@@ -108,34 +104,29 @@ def speeds(notes: Notes) -> SpeedTable | None:
         return None
     if not isinstance(notes[SPEED], str):
         raise FieldError(f"annotation {SPEED}: {shown(notes[SPEED])} is not a string")
-    try:
-        return speed_table.parse(notes[SPEED])
-    except ValueError as error:
-        raise FieldError(f"annotation {SPEED}: {error}") from None
+    return parsed(f"annotation {SPEED}", speed_table.parse, notes[SPEED])
 
 
 def cost_s(notes: Notes) -> float | None:
     if RESIZE_COST not in notes:
         return None
     field = f"annotation {RESIZE_COST}"
-    seconds = read_seconds(notes[RESIZE_COST], field)
+    seconds = parsed(field, parse_duration, notes[RESIZE_COST])
     if seconds > limits.RESIZE_COST_S:
         raise FieldError(f"{field}: more than {limits.RESIZE_COST_S} seconds")
     return seconds
 
 
 def yields(notes: Notes) -> bool:
-    value = notes.get(YIELDS, "true")
-    if value not in ("true", "false"):
-        raise FieldError(f'annotation {YIELDS}: "{str(value)[:40]}" is neither true nor false')
-    return bool(value == "true")
+    return _choice(notes, YIELDS, "true", "true", "false") == "true"
 
 
 def asks(notes: Notes) -> bool:
-    value = notes.get(ELASTIC_ASK, "none")
-    if value not in ("pods", "none"):
-        raise FieldError(f'annotation {ELASTIC_ASK}: "{str(value)[:40]}" is neither pods nor none')
-    return bool(value == "pods")
+    return _choice(notes, ELASTIC_ASK, "none", "pods", "none") == "pods"
+
+
+def _choice(notes: Notes, key: str, default: str, *choices: str) -> str:
+    return choice(f"annotation {key}", notes.get(key, default), *choices)
 
 
 def work_left(notes: Notes) -> WorkLeft | None:
@@ -171,29 +162,12 @@ def _time(text: str) -> WorkLeft | None:
         return None
 
 
-def read_seconds(text: str, field: str) -> float:
-    try:
-        return parse_duration(text)
-    except InvalidQuantity as error:
-        raise FieldError(f"{field}: {error}") from None
-
-
 def _split(value: Any) -> tuple[str, Any]:
     """The name, empty if there is none, and the rest."""
     if not isinstance(value, str) or ":" not in value[: limits.NAME + 1]:
         return "", value
     name, _, rest = value.partition(":")
     return name.strip(), rest.strip() if len(rest) <= limits.NAME else rest
-
-
-def _whole(key: str, value: Any) -> int:
-    text = str(value) if not isinstance(value, bool | float) else "?"
-    digits = text.lstrip("0") if len(text) <= limits.AMOUNT_TEXT else ""
-    if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
-        return int(digits)
-    raise FieldError(
-        f'annotation {key}: "{str(value)[:32]}" is not a whole number from 1 to {limits.REPLICAS}'
-    )
 
 
 def _checked(least: int | None, most: int | None, step: int | None) -> Range:

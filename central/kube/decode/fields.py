@@ -218,6 +218,63 @@ def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = 
     return value
 
 
+def count_field(part: Any, key: str, prefix: str, default: int) -> int:
+    """Returns a number of pods or replicas; the default if it is missing. Raises FieldError."""
+    if not isinstance(part, dict):
+        raise FieldError(f"{prefix}: {shown(part)} is not an object")
+    return default if part.get(key) is None else int_field(part, key, prefix, 0, limits.REPLICAS)
+
+
+def switch_field(part: Json, key: str, prefix: str) -> bool:
+    """Returns true unless the field is false. Raises FieldError."""
+    value = part.get(key)
+    if value not in (None, True, False):
+        raise FieldError(f"{prefix}.{key}: {value!r} is neither true nor false")
+    return value is not False
+
+
+def known_fields(part: Any, field: str, known: Collection[str]) -> Json:
+    """Returns an object that has no fields but the known ones; empty if it is missing. Raises FieldError."""
+    if part is None:
+        return {}
+    if not isinstance(part, dict):
+        raise FieldError(f"{field}: {shown(part)} is not an object")
+    if unknown := sorted(set(map(str, part)) - set(known)):
+        raise FieldError(f"{field}: unknown field {unknown[0]}; known: {', '.join(known)}")
+    return part
+
+
+def choice(field: str, value: Any, *choices: str) -> str:
+    """Returns the value. Raises FieldError if it is none of the choices, of which an empty one is not named."""
+    if value in choices:
+        return str(value)
+    named = [each for each in choices if each]
+    wrong = (
+        f"neither {named[0]} nor {named[1]}"
+        if len(named) == 2
+        else f"not one of {', '.join(named)}"
+    )
+    raise FieldError(f'{field}: "{str(value)[:40]}" is {wrong}')
+
+
+def parsed(field: str, parse: Callable[..., Value], *given: Any) -> Value:
+    """Returns what parse makes of the value of a field. Raises FieldError for a ValueError, whose text is a clause."""
+    try:
+        return parse(*given)
+    except ValueError as error:
+        raise FieldError(f"{field}: {error}") from None
+
+
+def pods_of(field: str, value: Any) -> int:
+    """Returns the number of pods in the text of an annotation, from 1. Raises FieldError."""
+    text = str(value) if not isinstance(value, bool | float) else "?"
+    digits = text.lstrip("0") if len(text) <= limits.AMOUNT_TEXT else ""
+    if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
+        return int(digits)
+    most = limits.REPLICAS
+    raise FieldError(f'{field}: "{str(value)[:32]}" is not a whole number from 1 to {most}')
+
+
 def whole(value: Any) -> int:
     """A number of a status or of metadata, which controllers write; 0 if it is missing. Raises
     UnnamedError."""
@@ -260,12 +317,7 @@ def check_nesting(raw: Any) -> None:
 def duration_field(part: Json, key: str, prefix: str) -> float | None:
     """Seconds; None if the field is missing. Raises FieldError."""
     value = part.get(key)
-    if value is None:
-        return None
-    try:
-        return parse_duration(value)
-    except InvalidQuantity as error:
-        raise FieldError(f"{prefix}.{key}: {error}") from None
+    return None if value is None else parsed(f"{prefix}.{key}", parse_duration, value)
 
 
 def check_acyclic(field: str, depends: Mapping[str, Collection[str]]) -> None:

@@ -13,6 +13,7 @@ from central.kube.decode.fields import (
     identity,
     list_field,
     map_field,
+    pods_of,
     shortened,
     text_field,
 )
@@ -99,13 +100,7 @@ def min_member(labels: Json, annotations: Json) -> int | None:
         (names.ELASTIC_MIN, annotations.get(names.ELASTIC_MIN)),
     ):
         if value is not None:
-            digits = str(value)
-            digits = digits.lstrip("0") if len(digits) <= limits.AMOUNT_TEXT else "?"
-            if digits.isascii() and digits.isdigit() and int(digits[:11]) <= limits.REPLICAS:
-                return int(digits)
-            raise FieldError(
-                f'annotation {key}: "{value!s:.32}" is not a whole number from 1 to {limits.REPLICAS}'
-            )
+            return pods_of(f"annotation {key}", value)
     return None
 
 

@@ -13,9 +13,11 @@ from central.kube.decode.elastic_parts import ElasticPart
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
+    count_field,
     identifying,
     identity,
     int_field,
+    known_fields,
     list_field,
     map_field,
     or_error,
@@ -34,6 +36,7 @@ from central.model.facts import GangGone, GangSeen, LaterRole, SubGroups
 from central.model.json_types import Json
 from protos import names
 
+_DECLARED = ("apiVersion", "kind", "plural", "labels", "role", "minimum", "roles")
 RULES_MOST = 32  # each is a watch, and a lookup for each pod
 
 
@@ -233,13 +236,12 @@ def read_declarations(raw: Any) -> tuple[GangRule, ...]:
     """The rules of a file. Raises FieldError."""
     if not isinstance(raw, dict):
         raise FieldError("podGroups: missing")
-    _only(raw, "", "podGroups")
-    found = list_field(raw, "podGroups", "", RULES_MOST)
+    found = list_field(known_fields(raw, "file", ("podGroups",)), "podGroups", "", RULES_MOST)
     return tuple(_declaration(each, f"podGroups[{i}]") for i, each in enumerate(found))
 
 
 def _declaration(raw: Any, field: str) -> GangRule:
-    _only(raw, field, "apiVersion", "kind", "plural", "labels", "role", "minimum", "roles")
+    raw = known_fields(raw, field, _DECLARED)
     version, kind = _required(raw, "apiVersion", field), _required(raw, "kind", field)
     group, _, version = version.rpartition("/")
     labels = strings_field(raw, "labels", field, 2)
@@ -260,7 +262,7 @@ def _roles_of(raw: Json, field: str) -> RolesOf:
     if (least is None) == (not roles):
         raise FieldError(f"{field}: exactly one of minimum and roles is required")
     if roles:
-        _only(roles, f"{field}.roles", "path", "name", "count")
+        known_fields(roles, f"{field}.roles", ("path", "name", "count"))
         path = _required(roles, "path", f"{field}.roles")
         return _Listed(path, text_field(roles, "name"), _required(roles, "count", f"{field}.roles"))
     if type(least) is int:
@@ -269,7 +271,7 @@ def _roles_of(raw: Json, field: str) -> RolesOf:
     if not isinstance(least, str) or not least:
         raise FieldError(f"{field}.minimum: {shown(least)} is neither a number nor a path")
     parent, _, key = least.rpartition(".")
-    return lambda found: {"": _number(_at(found, parent), key, parent)}
+    return lambda found: {"": count_field(_at(found, parent), key, parent, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,16 +292,7 @@ class _Listed:
             if not isinstance(parts, dict) or len(parts) > limits.TASKS:
                 raise FieldError(f"{self.path}: not a map of at most {limits.TASKS} roles")
             named = list(parts.items())
-        return {role: _number(each, self.count, self.path) for role, each in named}
-
-
-def _number(part: Any, key: str, field: str) -> int:
-    """1 if it is missing."""
-    if not isinstance(part, dict):
-        raise FieldError(f"{field}: {shown(part)} is not an object")
-    if part.get(key) is None:
-        return 1
-    return int_field(part, key, field, 0, limits.REPLICAS)
+        return {role: count_field(each, self.count, self.path, 1) for role, each in named}
 
 
 def _at(raw: Any, path: str) -> Any:
@@ -318,12 +311,3 @@ def _required(raw: Json, key: str, field: str) -> str:
     if not found:
         raise FieldError(f"{field}.{key}: missing")
     return found
-
-
-def _only(raw: Any, field: str, *known: str) -> None:
-    if not isinstance(raw, dict):
-        raise FieldError(f"{field}: {shown(raw)} is not an object")
-    for key in raw:
-        if key not in known:
-            where = f"{field}.{key}" if field else str(key)
-            raise FieldError(f"{where}: unknown; known are {', '.join(known)}")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from central.kube.decode.fields import (
     FieldError,
+    choice,
     identifying,
     identity,
     labels_field,
@@ -35,9 +36,8 @@ def _hypernode(raw: Json, seen: HyperNodeSeen) -> HyperNodeSeen:
 
 
 def _member(field: str, raw: Json) -> Member:
-    kind, selector = raw.get("type"), raw.get("selector") or {}
-    if kind not in ("Node", "HyperNode"):
-        raise FieldError(f'{field}.type: "{kind}" is neither Node nor HyperNode')
+    kind = choice(f"{field}.type", raw.get("type"), "Node", "HyperNode")
+    selector = raw.get("selector") or {}
     exact = text_field(selector.get("exactMatch") or {}, "name")
     pattern = text_field(selector.get("regexMatch") or {}, "pattern", limits.PATTERN)
     label_match = selector.get("labelMatch") or {}

@@ -11,6 +11,7 @@ from central.kube.decode.fields import (
     INT32_MAX,
     FieldError,
     check_acyclic,
+    choice,
     described,
     duration_field,
     int_field,
@@ -155,15 +156,12 @@ def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
 
 
 def _policy(raw: Json, field: str) -> LifecyclePolicy:
-    action = text_field(raw, "action")
-    if action not in ACTIONS:
-        raise FieldError(f'{field}.action: "{action}" is not one of {", ".join(ACTIONS)}')
+    action = choice(f"{field}.action", text_field(raw, "action"), *ACTIONS)
     events = strings_field(raw, "events", field, limits.POLICIES)
     if event := text_field(raw, "event"):
         events = (event, *events)
     for event in events:
-        if event not in EVENTS:
-            raise FieldError(f'{field}.event: "{event}" is not one of {", ".join(EVENTS)}')
+        choice(f"{field}.event", event, *EVENTS)
     code = raw.get("exitCode")
     if code is not None:
         code = int_field(raw, "exitCode", field, -INT32_MAX)
@@ -185,7 +183,4 @@ def _check_order(tasks: dict[str, TaskSpec]) -> None:
 
 
 def _is_any(raw: Json, field: str) -> bool:
-    iteration = text_field(raw, "iteration")
-    if iteration not in ("", "any", "all"):
-        raise FieldError(f'{field}: "{iteration}" is neither any nor all')
-    return iteration == "any"
+    return choice(field, text_field(raw, "iteration"), "", "any", "all") == "any"

@@ -43,21 +43,16 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
     parts: list[Json] = []
     if affinity := spec.get("affinity"):
         for kind in ("podAffinity", "podAntiAffinity") if ours else ("podAntiAffinity",):
-            parts += _terms_of(affinity, kind, REQUIRED)
+            parts += _affinity_terms(affinity, kind, REQUIRED)
         if ours:
             for kind in ("podAffinity", "podAntiAffinity"):
-                terms = _terms_of(affinity, kind, PREFERRED)
+                terms = _affinity_terms(affinity, kind, PREFERRED)
                 parts += (term["podAffinityTerm"] for term in terms)
-            parts += _terms_of(affinity, "nodeAffinity", PREFERRED)
+            parts += _affinity_terms(affinity, "nodeAffinity", PREFERRED)
     if ours:
         parts += list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
     parts += ({"ports": each["ports"]} for each in _containers_with_ports(spec))
     return parts
-
-
-def _terms_of(affinity: Json, kind: str, when: str) -> list[Json]:
-    rules = affinity.get(kind) or {}
-    return list_field(rules, when, f"spec.affinity.{kind}", limits.TERMS)
 
 
 def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:

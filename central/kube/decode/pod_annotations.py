@@ -5,9 +5,10 @@ PodSpec. A new annotation is a function below and a row in one of the tables.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from central.kube.decode.fields import FieldError, FirstError, text_field
+from central.kube.decode.fields import FieldError, FirstError, choice, parsed, text_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_quantity
 from central.kube.decode.topology_constraints import (
     TopologyConstraints,
@@ -51,9 +52,9 @@ class PodAnnotations:
             (tiers, highest_tier, "required_tier"),
             (frozenset((names.PLACEMENT,)), placement_policy, "placement"),
             *self._any_pod,
-            (frozenset((names.MOVABLE,)), lambda found: _flag(found, names.MOVABLE), "movable"),
+            (frozenset((names.MOVABLE,)), partial(_flag, key=names.MOVABLE), "movable"),
             (frozenset((names.SUSPENDABLE,)), _suspension, "suspension_s"),
-            (frozenset((names.COOLDOWN,)), _cooldown, "cooldown_s"),
+            (frozenset((names.COOLDOWN,)), partial(duration, key=names.COOLDOWN), "cooldown_s"),
             (frozenset((names.START_WITHIN,)), start_within, "start_within_s"),
         )
 
@@ -95,11 +96,6 @@ def preemptable(labels: Json, annotations: Json, errors: FirstError) -> bool | N
     return None
 
 
-def _cooldown(annotations: Json) -> float:
-    """Run time in seconds before the pod's gang may be evicted."""
-    return duration(annotations, names.COOLDOWN)
-
-
 def start_within(annotations: Json) -> float | None:
     """Returns the seconds until a pod or gang must be ready; None: not set."""
     return duration(annotations, names.START_WITHIN) if names.START_WITHIN in annotations else None
@@ -114,17 +110,11 @@ def time_limit(annotations: Json) -> float | None:
 
 
 def duration(annotations: Json, key: str) -> float:
-    try:
-        return parse_duration(annotations[key])
-    except InvalidQuantity as error:
-        raise FieldError(f"annotation {key}: {error}") from None
+    return parsed(f"annotation {key}", parse_duration, annotations[key])
 
 
 def _flag(annotations: Json, key: str) -> bool:
-    value = annotations[key]
-    if value not in ("true", "false"):
-        raise FieldError(f'annotation {key}: "{value}" is neither true nor false')
-    return bool(value == "true")
+    return choice(f"annotation {key}", annotations[key], "true", "false") == "true"
 
 
 def _suspension(annotations: Json) -> float | None:
@@ -192,10 +182,7 @@ def _check_mig_memory(slices: list[str], cap: Any, level: Any) -> None:
 
 
 def _level(level: Any) -> str:
-    if level not in REQUESTABLE:
-        choices = ", ".join(REQUESTABLE)
-        raise FieldError(f'annotation {GPU_MEMORY_LEVEL}: "{level}" is not one of {choices}')
-    return str(level)
+    return choice(f"annotation {GPU_MEMORY_LEVEL}", level, *REQUESTABLE)
 
 
 def _full_speed(annotations: Json, spec: PodSpec) -> PodSpec:
@@ -228,10 +215,7 @@ def _same_attribute(annotations: Json, spec: PodSpec) -> PodSpec:
 
 
 def _bytes(annotation: str, quantity: object) -> int:
-    try:
-        size = parse_quantity("memory", quantity)
-    except InvalidQuantity as error:
-        raise FieldError(f"annotation {annotation}: {error}") from None
+    size = parsed(f"annotation {annotation}", parse_quantity, "memory", quantity)
     if size <= 0:
         raise FieldError(f'annotation {annotation}: "{quantity}" is not a positive size')
     return size

@@ -11,6 +11,7 @@ from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
+    count_field,
     identified,
     identifying,
     identity,
@@ -54,7 +55,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
     errors = FirstError()
-    least = errors.read(1, _count, "spec.minMember", spec.get("minMember", 1))
+    least = errors.read(1, count_field, spec, "minMember", "spec", 1)
     tasks = errors.read((), _task_minimums, spec)
     closeness = _closeness(spec, annotations, topology, errors)
     subgroups = errors.read((), _subgroups, spec, topology)
@@ -116,12 +117,6 @@ def _closeness(
     }
 
 
-def _count(field: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= limits.REPLICAS:
-        raise FieldError(f"{field}: {value!r} is not a whole number from 0 to {limits.REPLICAS}")
-    return value
-
-
 def _move_after(annotations: Json) -> float:
     if annotations.get(names.MOVE_AFTER) is None:
         return MOVE_AFTER_S
@@ -164,9 +159,8 @@ def _subgroups(spec: Json, topology: TopologyConstraints) -> tuple[SubGroups, ..
 
 def _task_minimums(spec: Json) -> tuple[tuple[str, int], ...]:
     minimums = map_field(spec, "minTaskMember", "spec", limits.TASKS)
-    for task, least in minimums.items():
-        _count(f"spec.minTaskMember.{task}", least)
-    return tuple(sorted((task, least) for task, least in minimums.items() if least))
+    counts = ((task, count_field(minimums, task, "spec.minTaskMember", 0)) for task in minimums)
+    return tuple(sorted((task, least) for task, least in counts if least))
 
 
 def _roles(annotations: Json) -> Roles | None:

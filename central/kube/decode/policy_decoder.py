@@ -6,12 +6,14 @@ from dataclasses import replace
 from central.kube.decode import device_claim_decoder, queue_policy
 from central.kube.decode.fields import (
     FieldError,
+    choice,
     identified,
     identifying,
     identity,
     int_field,
     map_field,
     or_error,
+    switch_field,
     text_field,
     whole,
 )
@@ -66,13 +68,10 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     for field, why in _UNSUPPORTED.items():
         if spec.get(field):
             raise FieldError(f"spec.{field}: {why}")
-    strategy = text_field(spec, "dequeueStrategy")
-    if strategy not in ("", "fifo", "traverse"):
-        raise FieldError(f'spec.dequeueStrategy: "{strategy}" is neither fifo nor traverse')
+    strategy = choice(
+        "spec.dequeueStrategy", text_field(spec, "dequeueStrategy"), "", "fifo", "traverse"
+    )
     guarantee = (spec.get("guarantee") or {}).get("resource")
-    reclaimable = spec.get("reclaimable")
-    if reclaimable not in (None, True, False):
-        raise FieldError(f"spec.reclaimable: {reclaimable!r} is neither true nor false")
     found = replace(
         queue_policy.decode(spec, raw["metadata"], seen),
         weight=int_field(spec, "weight", "spec", 1, _MOST_WEIGHT),
@@ -81,7 +80,7 @@ def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
         capability=amounts_field(spec.get("capability"), "spec.capability"),
         guarantee=amounts_field(guarantee, "spec.guarantee.resource"),
         deserved=amounts_field(spec.get("deserved"), "spec.deserved"),
-        reclaimable=reclaimable is not False,
+        reclaimable=switch_field(spec, "reclaimable", "spec"),
         fifo=strategy == "fifo",
         closed=(states[0] or own) in ("Closed", "Closing"),
         command=text_field(raw["metadata"].get("annotations") or {}, names.COMMAND),

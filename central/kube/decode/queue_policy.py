@@ -27,14 +27,18 @@ from typing import Any
 from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import (
     FieldError,
+    duration_field,
     int_field,
+    known_fields,
+    parsed,
     shown,
     strings_field,
+    switch_field,
     text_field,
     too_long,
 )
 from central.kube.decode.pod_affinity import label_expressions
-from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_exact
+from central.kube.decode.quantities import parse_exact
 from central.model import limits
 from central.model.facts import Amounts, QueueAccess, QueueSeen
 from central.model.json_types import Json
@@ -58,25 +62,25 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
         where = f"annotation {names.QUEUE_POLICY}"
         if any(spec.get(field) is not None for field in FIELDS):
             raise FieldError(f"{where}: the spec has such fields, too; use one of the two")
-        fields = _mapping(_parsed(text, where), where, FIELDS)
-    per_namespace = _mapping(fields.get("perNamespace"), f"{where}.perNamespace", _PER_TENANT)
-    per_user = _mapping(fields.get("perUser"), f"{where}.perUser", _PER_TENANT)
+        fields = known_fields(_parsed(text, where), where, FIELDS)
+    per_namespace = known_fields(fields.get("perNamespace"), f"{where}.perNamespace", _PER_TENANT)
+    per_user = known_fields(fields.get("perUser"), f"{where}.perUser", _PER_TENANT)
     return replace(
         seen,
         access=_access(fields.get("access"), f"{where}.access"),
         borrowing_limit=amounts_field(fields.get("borrowingLimit"), f"{where}.borrowingLimit"),
         lending_limit=amounts_field(fields.get("lendingLimit"), f"{where}.lendingLimit"),
         running_gangs=_count(fields, where),
-        reserves=_switch(fields, "reservations", where),
+        reserves=switch_field(fields, "reservations", where),
         namespace_gangs=_count(per_namespace, f"{where}.perNamespace"),
         namespace_amounts=amounts_field(
             per_namespace.get("resources"), f"{where}.perNamespace.resources"
         ),
         user_gangs=_count(per_user, f"{where}.perUser"),
         user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
-        min_runtime_s=_duration(fields, "minRuntime", where),
-        quantum_s=_duration(fields, "quantum", where),
-        idle_s=_duration(fields, "idleTimeout", where),
+        min_runtime_s=duration_field(fields, "minRuntime", where),
+        quantum_s=duration_field(fields, "quantum", where),
+        idle_s=duration_field(fields, "idleTimeout", where),
         by_namespace=_share_by(fields, where),
         strict_priority=int_field(fields, "strictPriority", where, 0),
     )
@@ -111,10 +115,7 @@ def amounts_field(quantities: Json | None, field: str) -> Amounts:
 
 def _gpus(quantity: Any, field: str) -> Mapping[str, int]:
     """Whole GPUs, or else GPU equivalents: to shares and slices a part of a GPU is worth something."""
-    try:
-        gpus = parse_exact(quantity)
-    except InvalidQuantity as error:
-        raise FieldError(f"{field}: {error}") from None
+    gpus = parsed(field, parse_exact, quantity)
     if gpus.denominator == 1:
         return {names.GPU: int(gpus)}
     return {GPU_EQUIVALENTS: round(gpus * GPU_UNITS)}
@@ -123,14 +124,16 @@ def _gpus(quantity: Any, field: str) -> Mapping[str, int]:
 def _access(part: Any, where: str) -> QueueAccess | None:
     if part is None:
         return None
-    part = _mapping(part, where, _ACCESS)
+    part = known_fields(part, where, _ACCESS)
     selector = part.get("namespaceSelector")
     found = {
         key: strings_field(part, key, where, limits.VALUES) for key in _ACCESS if key != _ACCESS[1]
     }
     if selector is not None:
         selector = label_expressions(
-            _mapping(selector, f"{where}.namespaceSelector", ("matchLabels", "matchExpressions")),
+            known_fields(
+                selector, f"{where}.namespaceSelector", ("matchLabels", "matchExpressions")
+            ),
             f"{where}.namespaceSelector",
         )
     return QueueAccess(found["namespaces"], selector, found["users"], found["groups"])
@@ -142,27 +145,8 @@ def _count(part: Json, where: str) -> int | None:
     return int_field(part, "maxRunningGangs", where, 0)
 
 
-def _duration(part: Json, name: str, where: str) -> float | None:
-    if (value := part.get(name)) is None:
-        return None
-    try:
-        return parse_duration(value)
-    except InvalidQuantity as error:
-        raise FieldError(f"{where}.{name}: {error}") from None
-
-
 def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise FieldError(f"{where}: not JSON") from None
-
-
-def _mapping(part: Any, where: str, known: tuple[str, ...]) -> Json:
-    if part is None:
-        return {}
-    if not isinstance(part, dict):
-        raise FieldError(f"{where}: not an object")
-    if unknown := sorted(set(part) - set(known)):
-        raise FieldError(f"{where}: unknown field {unknown[0]}; known: {', '.join(known)}")
-    return part

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from central.kube.decode.fields import FieldError, text_field
+from central.kube.decode.fields import FieldError, parsed, text_field
 from central.kube.decode.subgroup_layers import check_layer
 from central.model import limits
 from central.model.facts import SubGroupLayer, SubGroups
@@ -68,10 +68,7 @@ def _nested(role: str, inner: SubGroups | None, whole: SubGroups | None) -> SubG
         found = inner or whole
         assert found is not None
         return found
-    try:
-        check_layer(whole.required)
-    except ValueError as error:
-        raise _error(f'"{role}": {error}') from None
+    parsed(f'annotation {ROLE_TOPOLOGY}: "{role}"', check_layer, whole.required)
     return replace(inner, layers=(SubGroupLayer((), whole.required),))
 
 

@@ -8,7 +8,7 @@ Design: docs/design/subgroups.md
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from central.kube.decode.fields import FieldError, text_field
+from central.kube.decode.fields import FieldError, parsed, text_field
 from central.model import limits
 from central.model.facts import SubGroupLayer, SubGroups
 from central.model.json_types import Json
@@ -32,10 +32,7 @@ def with_layers(
             raise _error(f'"{name}" is not a policy of spec.subGroupPolicy; there is {choices}')
         if level not in levels:
             raise _error(f'"{level}" is not one of {", ".join(sorted(levels))}')
-        try:
-            check_layer(level)
-        except ValueError as error:
-            raise _error(f'"{part}": {error}') from None
+        parsed(f'annotation {SUBGROUP_TOPOLOGY}: "{part}"', check_layer, level)
         depth = _depth(known[name], label)
         if found.setdefault(name, {}).setdefault(depth, level) != level:
             raise _error(f'"{name}{slash}{label}" has two levels')

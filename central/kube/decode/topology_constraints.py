@@ -7,7 +7,7 @@ spec.tierName of a HyperNode, which only the scheduler can tell.
 
 from collections.abc import Sequence
 
-from central.kube.decode.fields import INT32_MAX, FieldError, text_field
+from central.kube.decode.fields import INT32_MAX, FieldError, choice, text_field
 from central.model import limits
 from central.model.json_types import Json
 from protos import names
@@ -50,8 +50,7 @@ class TopologyConstraints:
             constraint.get("highestTierAllowed"),
             text_field(constraint, "highestTierName", limits.NAME),
         )
-        if mode not in ("hard", "soft"):
-            raise FieldError(f'{field}.mode: "{mode}" is neither hard nor soft')
+        choice(f"{field}.mode", mode, "hard", "soft")
         if tier is not None and (type(tier) is not int or not 0 <= tier <= INT32_MAX):
             raise FieldError(f"{field}.highestTierAllowed: {tier!r} is not a whole number")
         return (name if tier is None else ""), tier
@@ -60,18 +59,15 @@ class TopologyConstraints:
 def placement_policy(annotations: Json) -> str:
     """pack, spread, balance, or "" where the annotation is missing. Raises FieldError."""
     policy = text_field(annotations, names.PLACEMENT)
-    if policy and policy not in _PLACEMENTS:
-        choices = f"{', '.join(_PLACEMENTS[:-1])} nor {_PLACEMENTS[-1]}"
-        raise FieldError(f'annotation {names.PLACEMENT}: "{policy}" is neither {choices}')
-    return policy
+    return choice(f"annotation {names.PLACEMENT}", policy, "", *_PLACEMENTS)
 
 
 def highest_tier(annotations: Json) -> int | None:
     """The widest tier that a gang may span, from Volcano's annotations; None for no limit. Raises
     FieldError."""
     mode, tier = annotations.get(names.TOPOLOGY_MODE), annotations.get(names.TOPOLOGY_TIER)
-    if mode not in (None, "hard", "soft"):
-        raise FieldError(f'annotation {names.TOPOLOGY_MODE}: "{mode}" is neither hard nor soft')
+    if mode is not None:
+        choice(f"annotation {names.TOPOLOGY_MODE}", mode, "hard", "soft")
     if tier is None:
         return None
     digits = str(tier)

@@ -4,9 +4,8 @@ A role counts only if its controller creates its pods before others of the gang 
 that are created later would never be reached. Pods of later roles start together when they are created."""
 
 from collections.abc import Callable
-from typing import Any
 
-from central.kube.decode.fields import FieldError, int_field, list_field, map_field, text_field
+from central.kube.decode.fields import count_field, int_field, list_field, map_field, text_field
 from central.kube.decode.role_topology import Replicas
 from central.model import limits
 from central.model.facts import LaterRole
@@ -27,49 +26,49 @@ _EXCLUSIVE = (
 def jobset(raw: Json) -> Roles:
     """Pods that run at once, by replicatedJob. In order, only the first one is created; one that depends on others
     is created after them."""
-    return {name: pods for name, pods, after in _replicated_jobs(raw) if not after}
+    return {name: size * count for name, size, count, after in _replicated_jobs(raw) if not after}
 
 
 def jobset_later(raw: Json) -> tuple[LaterRole, ...]:
     """Each replicatedJob that is created after others."""
     jobs = _replicated_jobs(raw)
-    return tuple(LaterRole(name, pods, after) for name, pods, after in jobs if after and pods)
+    return tuple(
+        LaterRole(name, size * count, after)
+        for name, size, count, after in jobs
+        if after and size * count
+    )
 
 
-def _replicated_jobs(raw: Json) -> list[tuple[str, int, tuple[str, ...]]]:
-    """Name, pods that run at once, and the names of those that it is created after."""
+def _replicated_jobs(raw: Json) -> list[tuple[str, int, int, tuple[str, ...]]]:
+    """Returns the name of each, the pods of a Job that run at once, the number of Jobs, and the names of those that it
+    is created after."""
     spec = map_field(raw, "spec", "", limits.TASKS)
     order = text_field(map_field(spec, "startupPolicy", "spec", limits.TASKS), "startupPolicyOrder")
-    found: list[tuple[str, int, tuple[str, ...]]] = []
+    found: list[tuple[str, int, int, tuple[str, ...]]] = []
     for index, job in enumerate(list_field(spec, "replicatedJobs", "spec", limits.TASKS)):
         field = f"spec.replicatedJobs[{index}]"
         if order == "InOrder":
-            after = tuple(name for name, _, _ in found[-1:])
+            after = tuple(name for name, *_ in found[-1:])
         else:
             needed = list_field(job, "dependsOn", field, _DEPENDS_ON)
             after = tuple(text_field(each, "name", limits.NAME) for each in needed)
-        pods = _count(job, "replicas", field, 1) * _pods_of_job(job, field)
-        found.append((text_field(job, "name", limits.NAME), pods, after))
+        size, count = _pods_of_job(job, field), count_field(job, "replicas", field, 1)
+        found.append((text_field(job, "name", limits.NAME), size, count, after))
     return found
 
 
 def jobset_replicas(raw: Json) -> dict[str, Replicas]:
     """Each Job of a replicatedJob."""
-    found = {}
-    for index, job in enumerate(list_field(raw["spec"], "replicatedJobs", "spec", limits.TASKS)):
-        field = f"spec.replicatedJobs[{index}]"
-        size, count = _pods_of_job(job, field), _count(job, "replicas", field, 1)
-        name = text_field(job, "name", limits.NAME)
-        found[name] = Replicas(size, count, "jobset.sigs.k8s.io/job-index")
-    return found
+    label = "jobset.sigs.k8s.io/job-index"
+    return {name: Replicas(size, count, label) for name, size, count, _ in _replicated_jobs(raw)}
 
 
 def _pods_of_job(job: Json, field: str) -> int:
     inside = map_field(job, "template", field, limits.TASKS).get("spec") or {}
-    pods = _count(inside, "parallelism", f"{field}.template.spec", 1)
+    pods = count_field(inside, "parallelism", f"{field}.template.spec", 1)
     if inside.get("completions") is None:
         return pods
-    return min(pods, _count(inside, "completions", f"{field}.template.spec", 1))
+    return min(pods, count_field(inside, "completions", f"{field}.template.spec", 1))
 
 
 def raycluster(raw: Json) -> Roles:
@@ -80,10 +79,10 @@ def raycluster(raw: Json) -> Roles:
         field = f"spec.workerGroupSpecs[{index}]"
         if group.get("suspend"):
             continue
-        least = _count(group, "minReplicas", field, 0)
-        wanted = _count(group, "replicas", field, least)
+        least = count_field(group, "minReplicas", field, 0)
+        wanted = count_field(group, "replicas", field, least)
         replicas = least if spec.get("enableInTreeAutoscaling") else max(least, wanted)
-        hosts = _count(group, "numOfHosts", field, 1)
+        hosts = count_field(group, "numOfHosts", field, 1)
         found[text_field(group, "groupName", limits.NAME)] = replicas * hosts
     return found
 
@@ -110,17 +109,17 @@ def leader_first(raw: Json) -> bool:
 
 def group_size(raw: Json) -> int:
     template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
-    return _count(template, "size", "spec.leaderWorkerTemplate", 1)
+    return count_field(template, "size", "spec.leaderWorkerTemplate", 1)
 
 
 def leaderworkerset_replicas(raw: Json) -> dict[str, Replicas]:
     """The subgroups of its subGroupPolicy. A leader beyond equal subgroups is in the first of them, or in none."""
     template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
     policy = map_field(template, "subGroupPolicy", "spec.leaderWorkerTemplate", limits.TASKS)
-    size = _count(policy, "subGroupSize", "spec.leaderWorkerTemplate.subGroupPolicy", 0)
+    size = count_field(policy, "subGroupSize", "spec.leaderWorkerTemplate.subGroupPolicy", 0)
     if not size:
         return {}
-    pods = _count(template, "size", "spec.leaderWorkerTemplate", 1)
+    pods = count_field(template, "size", "spec.leaderWorkerTemplate", 1)
     return {"": Replicas(size, pods // size, "leaderworkerset.sigs.k8s.io/subgroup-index")}
 
 
@@ -142,20 +141,12 @@ def replicas(key: str) -> RolesOf:
         if policy.get("minAvailable") is not None:
             return {"": int_field(policy, "minAvailable", "schedulingPolicy", 0, limits.REPLICAS)}
         found = {
-            role.lower(): _count(part, "replicas", f"spec.{key}.{role}", 1)
+            role.lower(): count_field(part, "replicas", f"spec.{key}.{role}", 1)
             for role, part in map_field(spec, key, "spec", limits.TASKS).items()
         }
         elastic = map_field(spec, "elasticPolicy", "spec", limits.TASKS)
         if "worker" in found and elastic.get("minReplicas") is not None:
-            found["worker"] = _count(elastic, "minReplicas", "spec.elasticPolicy", 1)
+            found["worker"] = count_field(elastic, "minReplicas", "spec.elasticPolicy", 1)
         return found
 
     return roles
-
-
-def _count(part: Any, key: str, field: str, default: int) -> int:
-    if not isinstance(part, dict):
-        raise FieldError(f"{field}: not an object")
-    if part.get(key) is None:
-        return default
-    return int_field(part, key, field, 0, limits.REPLICAS)

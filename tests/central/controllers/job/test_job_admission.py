@@ -94,7 +94,7 @@ def test_the_error_of_a_job_is_not_the_refusal_of_the_next_one() -> None:
     api.settle()
     a, b, c = (api.there["Job", name]["status"]["state"]["message"] for name in "abc")
     assert a == c == "queue q: capability of 0.3 cpu is already claimed by jobs ahead of this one"
-    assert b == 'annotation lockstep.dev/placement: "here" is neither pack, spread nor balance'
+    assert b == 'annotation lockstep.dev/placement: "here" is not one of pack, spread, balance'
 
 
 def test_more_min_resources_are_another_question() -> None:

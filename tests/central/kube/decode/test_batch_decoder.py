@@ -52,7 +52,10 @@ def test_a_cronjob() -> None:
         ({"schedule": "* *"}, 'spec.schedule: "* *" does not have the five fields'),
         ({"schedule": "@every x"}, 'spec.schedule: "@every x": '),
         ({"timeZone": "No/Where"}, 'spec.timeZone: unknown time zone "No/Where"'),
-        ({"concurrencyPolicy": "Maybe"}, 'spec.concurrencyPolicy: "Maybe" is not Allow, Forbid'),
+        (
+            {"concurrencyPolicy": "Maybe"},
+            'spec.concurrencyPolicy: "Maybe" is not one of Allow, Forbid',
+        ),
         ({"startingDeadlineSeconds": "1"}, "spec.startingDeadlineSeconds: '1' is not a whole"),
         ({"startingDeadlineSeconds": -1}, "spec.startingDeadlineSeconds: -1 is not a whole"),
         ({"failedJobsHistoryLimit": -1}, "spec.failedJobsHistoryLimit: -1 is not a whole number"),

@@ -198,9 +198,9 @@ def test_a_declaration_of_replicas() -> None:
         ({"roles": None, "minimum": 0}, "podGroups[0].minimum: 0 is not a whole number from 1"),
         ({"roles": None, "minimum": [1]}, "podGroups[0].minimum: [1 entries] is neither"),
         ({"roles": {"path": "spec.x"}}, "podGroups[0].roles.count: missing"),
-        ({"roles": {"path": "a", "count": "b", "sum": 1}}, "podGroups[0].roles.sum: unknown"),
+        ({"roles": {"path": "a", "count": "b", "sum": 1}}, "podGroups[0].roles: unknown field sum"),
         ({"labels": "x"}, "podGroups[0].labels: 'x' is not a list"),
-        ({"minimums": 2}, "podGroups[0].minimums: unknown; known are apiVersion,"),
+        ({"minimums": 2}, "podGroups[0]: unknown field minimums; known: apiVersion,"),
     ],
 )
 def test_a_wrong_declaration(changes: Json, error: str) -> None:

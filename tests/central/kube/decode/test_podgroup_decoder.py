@@ -142,7 +142,7 @@ def test_placement() -> None:
     spread = {names.PLACEMENT: "spread"}
     assert reader().gang(gang({}, spread)).placement == "spread"
     assert reader().pod(pod(metadata={"annotations": spread})).placement == "spread"
-    error = f'annotation {names.PLACEMENT}: "wide" is neither pack, spread nor balance'
+    error = f'annotation {names.PLACEMENT}: "wide" is not one of pack, spread, balance'
     assert reader().gang(gang({}, {names.PLACEMENT: "wide"})).error == error
     wrong = pod(metadata={"annotations": {names.PLACEMENT: "wide"}})
     assert reader().pod(wrong).spec.unsupported == error

@@ -74,7 +74,7 @@ def test_without_them_the_queue_is_open_and_unlimited() -> None:
         ({"quantum": "short"}, "", 'spec.quantum: "short" is not a duration'),
         ({"shareBy": "user"}, "", "spec.shareBy: 'user' is not"),
         ({"shareBy": True}, "", "spec.shareBy: True is not"),
-        ({"access": []}, "", "spec.access: not an object"),
+        ({"access": []}, "", "spec.access: [0 entries] is not an object"),
         ({"access": {"namespaces": "x"}}, "", "spec.access.namespaces"),
         ({"access": {"namespaceSelector": {"matchLabel": {}}}}, "", "unknown field matchLabel"),
         ({"maxRunningGangs": -1}, "", "spec.maxRunningGangs"),
