@@ -42,7 +42,7 @@ class SignalSource:
         self, generation: int, step: int, samples: int, left: int | None, own_s: float
     ) -> None:
         """The launcher speaks with the coordinator."""
-        write_step(step, samples, left)
+        write_step(step, samples, left, own_s)
 
     def turned(self) -> None:
         """The turn has ended, and all that it saves is written."""

@@ -2,7 +2,8 @@
 with the coordinator.
 
 A file has one line: STEP [RECORDS [LEFT]], as in `echo 4180 > "$LOCKSTEP_STEP_FILE"`. Each process that uses this
-package has a file of its own beside that one, so that the records of several processes add up."""
+package has a file of its own beside that one, so that the records of several processes add up. It adds the milliseconds
+in which it waited for no other process; LEFT may be - then."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ STOP_WAIT_S, SAVE_WAIT_S = (
     600.0,
 )  # how long a launcher waits for its processes, and for a save under way
 FORM = "STEP [RECORDS [LEFT]]"
-_LINE = re.compile(rb"\s*(\d{1,15})(?: +(\d{1,15}))?(?: +(\d{1,15}))?\s*")
+_LINE = re.compile(rb"\s*(\d{1,15})(?: +(\d{1,15})(?: +(\d{1,15}|-)(?: +(\d{1,15}))?)?)?\s*")
 _MOST_BYTES = 256
 _WIDTH = 64  # bytes of a line, so that one overwrites the one before
 _MOST_FILES = 1025  # lockstep-launch starts at most 1,024 processes
@@ -35,8 +36,8 @@ _MOST_FILES = 1025  # lockstep-launch starts at most 1,024 processes
 
 class Progress(NamedTuple):
     """step: taken in all. records: that these processes took in this generation. left: records that all ranks together
-    have left in the epoch; None: not known. own_s: in which a process waited for no other, in this generation; 0: not
-    known."""
+    have left in the epoch; None: not known. own_s: in which a process waited for no other, in this generation, of
+    several the most; 0: not known."""
 
     step: int
     records: int = 0
@@ -49,8 +50,9 @@ def parse(line: bytes) -> Progress | None:
     found = _LINE.fullmatch(line) if len(line) <= _MOST_BYTES else None
     if found is None:
         return None
-    step, records, left = found.groups()
-    return Progress(int(step), int(records or 0), None if left is None else int(left))
+    step, records, left, own_ms = found.groups()
+    remaining = None if left in (None, b"-") else int(left)
+    return Progress(int(step), int(records or 0), remaining, int(own_ms or 0) / 1000)
 
 
 class StepFile:
@@ -103,7 +105,8 @@ class StepFile:
         if not found:
             return None
         first = max(found, key=lambda one: one.step)
-        return first._replace(records=sum(one.records for one in found))
+        own_s = max(one.own_s for one in found)
+        return first._replace(records=sum(one.records for one in found), own_s=own_s)
 
     def _read(self, path: Path) -> Progress | None:
         try:
@@ -179,12 +182,12 @@ def _changed_ns(path: Path) -> int:
         return 0
 
 
-def write_step(step: int, records: int = 0, left: int | None = None) -> None:
+def write_step(step: int, records: int = 0, left: int | None = None, own_s: float = 0.0) -> None:
     """Writes the step, in a process that a launcher started, after each step. Does nothing without a launcher."""
     path = os.environ.get(STEP_FILE)
     if not path:
         return
-    line = f"{step} {records}" + ("" if left is None else f" {left}")
+    line = f"{step} {records} {'-' if left is None else left} {1000 * own_s:.0f}"
     try:
         mine = os.open(
             f"{path}.{os.environ.get('LOCAL_RANK', '0')}", os.O_WRONLY | os.O_CREAT, 0o644

@@ -52,6 +52,7 @@ async def _serve(args: argparse.Namespace) -> int:
     tls = _tls(args.tls_dir)
     state = StoredState(args.job, _rules(args), args.task_failed_most)
     state.pairs.within_s = args.preflight
+    state.slow.replace_after_s = args.replace_slow
     state.standstills.replaces = args.on_hang == "replace"
     scheduler = _scheduler(args)
     kept = _store(args.store, scheduler)

@@ -22,6 +22,10 @@ _PATIENCE = {  # with the default in seconds
         "members check their pairs before they start, for at most this long; 0: never",
         0.0,
     ),
+    "--replace-slow": (
+        "the pod of a member for which the others wait so long is replaced; 0: none",
+        0.0,
+    ),
     "--hang-after": ("at least, or ten usual steps, without a step is a hang; 0: never", 60.0),
 }
 

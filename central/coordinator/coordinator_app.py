@@ -223,7 +223,10 @@ class CoordinatorApp:
         answer = self.state.membership.report(now, member, incarnation, number, step)
         if step > self.rates.of(member).step:
             self.state.standstills.end()
-        self.rates.report(member, now, step, samples, seconds, own_s=own_s, epoch_left=left)
+        told = self.rates.report(member, now, step, samples, seconds, own_s=own_s, epoch_left=left)
+        if told is not None:
+            step_s, own_s = told
+            self.state.compare(now, member, own_s, step_s)
         self.pauses.report(now, number, step)
         members = self.state.membership
         self.state.gpu_time.report(now, number, step, members)

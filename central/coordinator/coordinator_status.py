@@ -33,6 +33,8 @@ def status(state: StoredState, saving: Saving, rates: RequestRates, now: float) 
         ],
         "standstill": state.standstills.json(),
         "pairs": {"why": state.pairs.sentence, "members": list(state.pairs.blamed)},
+        "slow": {"why": state.slow.sentence, "members": list(state.slow.members)},
+        "replaced": list(state.pairs.replaced.values()),
         "samples_per_s": round(rates.samples_per_s(present), 3),
         "gpu_seconds": {name: round(each, 1) for name, each in state.gpu_time.spent.items()},
         "queues": {name: queue.summary() for name, queue in state.tasks.queues.items()},

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
+from central.controllers.training.slow_members import LEAST_MEMBERS, STRAGGLES, excesses
+
 MOST_REQUESTS = 200  # in a second, of one member
 MOST_REPORTS = 20
 _WEIGHT = 0.2  # of the newest value in a mean
-_STRAGGLES = 1.3  # times the median
 
 
 @dataclass(slots=True)
@@ -47,19 +48,23 @@ class RequestRates:
         *,
         own_s: float = 0.0,
         epoch_left: int | None = None,
-    ) -> None:
+    ) -> tuple[float, float] | None:
+        """Returns what a step took, and of it what it took before the member waited for others; None: unknown."""
+        told = None
         one = self._members.setdefault(member, _MemberRate())
         one.reports += 1
         if one.reports > MOST_REPORTS:
-            return
+            return None
         if 0 <= one.step < step and now > one.at:
             taken = step - one.step
             one.step_s = _mean(one.step_s, (now - one.at) / taken)
             if seconds > 0:  # unknown in the first report of a generation
-                one.claimed_s = _mean(one.claimed_s, seconds / taken)
-                one.own_s = _mean(one.own_s, min(own_s, seconds) / taken)
+                told = seconds / taken, min(own_s, seconds) / taken
+                one.claimed_s = _mean(one.claimed_s, told[0])
+                one.own_s = _mean(one.own_s, told[1])
             one.samples_per_s = _mean(one.samples_per_s, samples / (now - one.at))
         one.step, one.at, one.epoch_left = step, now, epoch_left
+        return told
 
     def of(self, member: int) -> _MemberRate:
         return self._members.get(member) or _MemberRate()
@@ -68,13 +73,12 @@ class RequestRates:
         """Members that make a step take more than 1.3 times as long, by what they do before they wait for the others.
         Where one does not say that, those that take more than 1.3 times the median."""
         known = [(member, one) for member in members if (one := self.of(member)).claimed_s]
-        if len(known) < 3:
+        if len(known) < LEAST_MEMBERS:
             return set()
-        own = all(one.own_s for _, one in known)
-        usual = median(one.own_s if own else one.claimed_s for _, one in known)
         step_s = median(one.claimed_s for _, one in known)
-        least_s = usual + step_s * (1 - 1 / _STRAGGLES) if own else _STRAGGLES * usual
-        return {member for member, one in known if (one.own_s if own else one.claimed_s) > least_s}
+        if all(one.own_s for _, one in known):
+            return {*excesses({member: one.own_s for member, one in known}, step_s)}
+        return {member for member, one in known if one.claimed_s > STRAGGLES * step_s}
 
     def furthest(self, members: Iterable[int]) -> int:
         """The most steps that one of them has taken; 0: none was reported."""

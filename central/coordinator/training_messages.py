@@ -30,6 +30,7 @@ def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
         set_aside_why=_latest_set_aside(state),
         standstill=_line(state.standstills.sentence),
         pairs=_line(state.pairs.sentence),
+        slow=_line(state.slow.sentence),
         replaced=list(state.pairs.replaced.values()),
         stepped=members.proposal is None
         and any(one.step > 0 for one in members.roster.present.values()),

@@ -9,7 +9,7 @@ SET_ASIDE = "SetAside"
 GREW, SHRANK, SIZE_REFUSED = "Grew", "Shrank", "SizeRefused"
 MEMBER_LOST, RESTORED = "MemberLost", "Restored"
 TASK_SET_ASIDE, CHECKPOINT_COMPLETE = "TaskSetAside", "CheckpointComplete"
-TRAINING_HANGS, WEAK_PAIRS = "TrainingHangs", "WeakPairs"
+TRAINING_HANGS, WEAK_PAIRS, SLOW_MEMBERS = "TrainingHangs", "WeakPairs", "SlowMembers"
 FORBID_CONCURRENT = "ForbidConcurrent"
 CREATED, INVALID_SPEC, EXECUTE_ACTION = "Created", "InvalidSpec", "ExecuteAction"
 IGNORED_ARGUMENT = "IgnoredArgument"
@@ -85,6 +85,12 @@ EVENT_REASONS = [
             "Job",
             "Warning",
             "Members are slow or unreachable for each other before they start; the message names them.",
+        ),
+        (
+            SLOW_MEMBERS,
+            "Job",
+            "Warning",
+            "Members make the others wait; the message says how long.",
         ),
         (CHECKPOINT_COMPLETE, "Job", "Normal", "A checkpoint is complete; at most one a minute."),
         (SIZE_REFUSED, "controller", "Warning", "Its size stays as it is; the message says why."),

@@ -1039,6 +1039,7 @@ class TrainingReport(_message.Message):
     STANDSTILL_FIELD_NUMBER: _builtins.int
     PAIRS_FIELD_NUMBER: _builtins.int
     REPLACED_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
     plan: _builtins.int
     """the newest one that the coordinator follows; 0: none"""
     members: _builtins.str
@@ -1063,6 +1064,8 @@ class TrainingReport(_message.Message):
     """which rank is the cause that no step is taken; empty: steps are taken"""
     pairs: _builtins.str
     """the weak pairs of members that the latest check found; empty: none"""
+    slow: _builtins.str
+    """members for which the others wait in most steps; empty: none"""
     @_builtins.property
     def progress(self) -> Global___TrainingProgress:
         """absent: of an older version"""
@@ -1089,10 +1092,11 @@ class TrainingReport(_message.Message):
         standstill: _builtins.str = ...,
         pairs: _builtins.str = ...,
         replaced: _abc.Iterable[_builtins.str] | None = ...,
+        slow: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "pairs", b"pairs", "plan", b"plan", "progress", b"progress", "replaced", b"replaced", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "standstill", b"standstill", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "checkpoint_age_s", b"checkpoint_age_s", "members", b"members", "pairs", b"pairs", "plan", b"plan", "progress", b"progress", "replaced", b"replaced", "restored", b"restored", "restored_in", b"restored_in", "samples_per_s", b"samples_per_s", "set_aside", b"set_aside", "set_aside_why", b"set_aside_why", "slow", b"slow", "standstill", b"standstill", "step", b"step", "stepped", b"stepped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

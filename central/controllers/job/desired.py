@@ -104,17 +104,19 @@ def _unwanted_pods(job: Job) -> list[PodSeen]:
 
 
 def _replace_weak(job: Job, now: float) -> Iterator[Decision]:
-    """Deletes pods that the check of pairs blamed. Their successors get other nodes; after a while any node."""
+    """Deletes pods that the coordinator replaces. Their successors get other nodes; after a while any node."""
     said = job.reported
     for pod in [*job.pods.values()]:
         _, until = job.avoided.get(pod.name, ("", 0.0))
         if said is not None and pod.uid in said.replaced and pod.node:
             job.avoided.setdefault(pod.name, (pod.node, now + AVOIDED_S))
-            yield from _delete_pods(job, [pod], f"failed the check of pairs: {said.pairs}", now)
+            yield from _delete_pods(
+                job, [pod], f"replaced by its coordinator: {said.slow or said.pairs}", now
+            )
         elif until and not pod.node and now >= until:
             del job.avoided[pod.name]
             yield from _delete_pods(
-                job, [pod], "no other node than that of weak pairs is free", now
+                job, [pod], "no other node than the one that it avoids is free", now
             )
         elif until and pod.node:
             del job.avoided[pod.name]

@@ -55,6 +55,7 @@ class TrainingNotes:
     at: dict[str, float] = field(default_factory=dict)
     standstill: str = ""
     pairs: str = ""
+    slow: str = ""
 
 
 @dataclass(slots=True, eq=False)

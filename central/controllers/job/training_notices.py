@@ -1,5 +1,5 @@
 """Events about what an elastic Job's coordinator reports: a checkpoint is complete, one was loaded, a task was set
-aside, no step is taken, pairs are weak.
+aside, no step is taken, pairs are weak, members are slow.
 A coordinator's first report to this scheduler causes no Event; and there are few Events, whatever it reports."""
 
 from central.controllers.job.job import Job, TrainingNotes
@@ -8,6 +8,7 @@ from central.model.event_objects import about, build_event
 from central.model.event_reasons import (
     CHECKPOINT_COMPLETE,
     RESTORED,
+    SLOW_MEMBERS,
     TASK_SET_ASIDE,
     TRAINING_HANGS,
     WEAK_PAIRS,
@@ -20,6 +21,7 @@ APART_S = {
     TASK_SET_ASIDE: 10.0,
     TRAINING_HANGS: 10.0,
     WEAK_PAIRS: 10.0,
+    SLOW_MEMBERS: 60.0,
 }
 
 
@@ -35,6 +37,7 @@ def events_for(job: Job, now: float) -> list[Decision]:
             said.set_aside_why,
             standstill=said.standstill,
             pairs=said.pairs,
+            slow=said.slow,
         )
         return []
     found: list[Decision] = []
@@ -49,6 +52,7 @@ def events_for(job: Job, now: float) -> list[Decision]:
         (TASK_SET_ASIDE, "set_aside", said.set_aside_why, set_aside),
         (TRAINING_HANGS, "standstill", said.standstill, said.standstill),
         (WEAK_PAIRS, "pairs", said.pairs, said.pairs),
+        (SLOW_MEMBERS, "slow", said.slow, said.slow),
     ):
         if news != getattr(notes, name):
             made = _event(job, notes, reason, text, now) if news else []
@@ -64,5 +68,5 @@ def _event(job: Job, notes: TrainingNotes, reason: str, text: str, now: float) -
         return []
     notes.at[reason] = now
     place = about(API, "Job", *job.key, job.spec.uid)
-    warning = reason in (TASK_SET_ASIDE, TRAINING_HANGS, WEAK_PAIRS)
+    warning = reason in (TASK_SET_ASIDE, TRAINING_HANGS, WEAK_PAIRS, SLOW_MEMBERS)
     return [build_event(place, reason, text, now, warning=warning)]

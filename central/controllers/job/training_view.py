@@ -13,7 +13,7 @@ def describe(job: Job, now: float) -> str:
     said = job.reported
     if said is None:
         return ""
-    parts = [each for each in (said.standstill, said.pairs) if each]
+    parts = [each for each in (said.standstill, said.pairs, said.slow) if each]
     declared = job.spec.elastic.speeds if job.spec.elastic is not None else None
     if declared and not declared.by_model and not holds(declared, said.speeds):
         parts.append(f"its {SPEED} differs from what is measured, which counts instead")

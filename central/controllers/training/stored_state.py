@@ -14,6 +14,7 @@ from central.controllers.training.measured_speeds import MeasuredSpeeds
 from central.controllers.training.membership import Membership, MembershipRules
 from central.controllers.training.pair_checks import BAD_PLACE, PairChecks, PairReport
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
+from central.controllers.training.slow_members import SlowMembers
 from central.controllers.training.standstills import Standstill, Standstills
 from central.controllers.training.tasks import Tasks
 from central.model.defaults import TASKS_FAILED_MOST
@@ -49,6 +50,7 @@ class StoredState:
         self.standstills = Standstills()
         self.gpu_time = GpuTime()
         self.pairs = PairChecks()
+        self.slow = SlowMembers()
         self.speeds = MeasuredSpeeds()
         self._written: dict[str, object] = {}
         self._quiet: tuple[object, float] = (None, 0.0)  # versions in which nothing is due before
@@ -63,6 +65,7 @@ class StoredState:
         members.set_saving(saving=writes)
         at = members.advance(now)
         self.standstills.follow(members.live)
+        self.slow.follow(members.live)
         before, due = self._quiet
         if before == self._versions() and now < due:
             return min(at, due)
@@ -103,6 +106,17 @@ class StoredState:
             if is_here and self.standstills.budget.allows(now):
                 found.note_replaced(process)
                 members.leave(now, member, process.incarnation, BAD_PLACE, found.sentence)
+
+    def compare(self, now: float, member: int, own_s: float, step_s: float) -> None:
+        """A member of the live generation reports the times of a step. Where the policy is so, the pod of one for which
+        the others wait is to be replaced; it trains until it is deleted."""
+        members = self.membership
+        if members.live is None or members.proposal is not None:
+            return
+        self.slow.add(now, members.live, member, own_s, step_s)
+        process = self.slow.due(now, members.live, self.standstills.budget)
+        if process is not None:
+            self.pairs.note_replaced(process)
 
     def unsaved(self) -> bool:
         """Returns whether something has changed since changes() was called last."""

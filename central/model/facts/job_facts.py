@@ -158,6 +158,7 @@ class CoordinatorReported:
     step: int = 0  # that the member that is furthest has taken, at times; 0: none was reported
     standstill: str = ""  # which rank is the cause that no step is taken
     pairs: str = ""  # the weak pairs that the latest check before a start found
+    slow: str = ""  # members for which the others wait in most steps
     replaced: frozenset[str] = frozenset()  # uids of pods that are to be replaced
     resize_cost_s: float | None = None  # that changes of size were measured to cost; None: none was
     # Measured: members, the number of their nodes, and steps or records a second there.

@@ -52,6 +52,7 @@ _TEXTS = {
     "set_aside_why": 1000,
     "standstill": 1000,
     "pairs": 1000,
+    "slow": 1000,
 }  # most characters
 
 
@@ -234,6 +235,7 @@ class TrainingService:
             self._step(request, uid) if plan.counts_steps else 0,
             request.standstill,
             request.pairs,
+            request.slow,
             frozenset(uid for uid in request.replaced[:REPLACED_MOST] if len(uid) <= UID_MOST),
             self._cost_s(request, uid),
             tuple(sorted((one.members, one.nodes, one.per_s) for one in request.progress.speeds)),

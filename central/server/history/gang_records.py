@@ -15,9 +15,10 @@ from typing import NamedTuple
 import orjson
 
 from central.model import wording
-from central.model.decisions import Bind, Decision, Delete, Evict, UpdateGangStatus
+from central.model.decisions import Bind, Create, Decision, Delete, Evict, UpdateGangStatus
+from central.model.event_reasons import SLOW_MEMBERS, TRAINING_HANGS, WEAK_PAIRS
 from central.model.facts import BindDone, BindFailed, Fact, GangGone, GangSeen, PodGone, PodSeen
-from central.model.json_types import Json
+from central.model.json_types import Json, ReadOnlyJson
 from central.model.phases import INQUEUE
 from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
@@ -42,6 +43,8 @@ from central.server.stats.gang_counters import lost_gpu_s
 
 BYTES_MOST = 16 << 20  # of the records of gangs that have ended
 NODES_NAMED = 3  # in the text of an event
+# What the coordinator of an elastic Job finds.
+_FOUND = {TRAINING_HANGS: "hangs", WEAK_PAIRS: "weak pairs", SLOW_MEMBERS: "slow members"}
 
 
 class KeptRecord(NamedTuple):
@@ -89,22 +92,27 @@ class GangRecords:
             if not gangs[fresh].foreign:
                 self._begin(gangs[fresh], now)  # before it is told why it waits
         for decision in decisions:
-            match decision:
-                case Bind():
-                    key = self._of_pod.get(decision.pod)
-                case Evict(trial=False):
-                    key = self._leaves(decision.pod, decision.why, decision.cause)
-                    self._lose(key, decision.pod, now)
-                case Delete(kind="Pod"):
-                    key = self._leaves(decision.uid, decision.why, "")
-                case UpdateGangStatus():
-                    key = self._waits(decision, now)
-                case _:
-                    continue
-            if key is not None:
+            if (key := self._key_of(decision, now)) is not None:
                 touched[key] = None
         for key in touched:
             self._look(key, now)
+
+    def _key_of(self, decision: Decision, now: float) -> GangKey | None:
+        match decision:
+            case Bind():
+                return self._of_pod.get(decision.pod)
+            case Evict(trial=False):
+                key = self._leaves(decision.pod, decision.why, decision.cause)
+                self._lose(key, decision.pod, now)
+                return key
+            case Delete(kind="Pod"):
+                return self._leaves(decision.uid, decision.why, "")
+            case UpdateGangStatus():
+                return self._waits(decision, now)
+            case Create(kind="Event"):
+                return self._finds(decision.body, now)
+            case _:
+                return None
 
     def _key(self, fact: Fact) -> GangKey | None:
         match fact:
@@ -146,6 +154,14 @@ class GangRecords:
             ),
             None,
         )
+
+    def _finds(self, event: ReadOnlyJson, now: float) -> GangKey | None:
+        job, what = event["involvedObject"], _FOUND.get(event["reason"])
+        key = (job.get("namespace", ""), f"{job['name']}-{job.get('uid', '')}", True)
+        if what is None or (record := self._open.get(key)) is None:
+            return None
+        record.note(now, what, event["message"])
+        return key
 
     def _look(self, key: GangKey, now: float) -> None:
         """Compares the gang with its record."""

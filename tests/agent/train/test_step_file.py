@@ -26,7 +26,10 @@ from agent.train.step_file import STEP_FILE, Progress, StepFile, parse, progress
         (b"-3", None),
         (b"1.5", None),
         (b"1e3", None),
-        (b"1 2 3 4", None),
+        (b"1 2 3 4500", Progress(1, 2, 3, 4.5)),
+        (b"1 2 - 4500", Progress(1, 2, None, 4.5)),
+        (b"1 - 3", None),
+        (b"1 2 3 4 5", None),
         (b"step 4", None),
         (b"4\n5\n", None),
         (b"4 \0", None),
@@ -64,6 +67,15 @@ def test_records_of_several_processes_add_up(
         as_rank(monkeypatch, local_rank)
         write_step(step, 10 * step, 1000 - step)
     assert steps.progress() == Progress(9, 240, 991)
+
+
+def test_of_several_processes_the_slowest_counts(
+    steps: StepFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for local_rank, own_s in ((0, 1.25), (1, 3.5), (2, 0.0)):
+        as_rank(monkeypatch, local_rank)
+        write_step(9, 10, None, own_s)
+    assert steps.progress() == Progress(9, 30, None, 3.5)
 
 
 def test_a_shorter_line_leaves_nothing_of_a_longer_one(

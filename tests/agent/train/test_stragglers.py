@@ -1,14 +1,16 @@
-"""A rank that makes the others wait, in real PyTorch processes that train together: it is marked, and they are not,
-though each step takes all of them equally long.
+"""A rank that makes the others wait, in real PyTorch processes that train together: it is named and replaced, and they
+are not, though each step takes all of them equally long.
 
 Design: docs/design/training.md"""
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agent.train import torch_training
+from tests.agent.train.test_hangs import LAUNCH
 from tests.agent.train.test_lost_members import guarded
 from tests.agent.train.test_torch_resize import Training
 from tests.agent.train.workers import wait_for
@@ -33,19 +35,49 @@ def script() -> str:
     return text.replace("        loss = torch", "        slow('step')\n        loss = torch")
 
 
-@pytest.mark.parametrize("where", ["loader", "step"])
-def test_the_rank_that_makes_others_wait_is_marked(
-    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize(
+    ("where", "launcher"), [("loader", []), ("step", []), ("step", LAUNCH)], ids=str
+)
+def test_the_rank_that_makes_others_wait_is_named_and_replaced(
+    stack: ExitStack,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    launcher: list[str],
 ) -> None:
+    """Its pod is to be replaced; when another one is there, none is slow, and the others have lived on."""
     torch_training.need_current(monkeypatch)
-    training = Training(stack, tmp_path / "elastic", [3], [], guarded(script()))
+    launcher = [*launcher, torch_training.python()] if launcher else []
+    folder = tmp_path / "elastic"
+    training = Training(stack, folder, [3], launcher, guarded(script()), "--replace-slow=1")
+
+    def start(name: str, member: int, **more: str) -> None:
+        more |= {"OMP_NUM_THREADS": "1", "LOCKSTEP_NODE": f"n{member}"}
+        environment = training.coordinator.environment(member, **more)
+        training.team.start(name, environment, "100000", "240", "0")
+
+    def status() -> Any:
+        return training.coordinator.get("/v1/status")
+
     for member in range(3):
-        slow = {"SLOW": where} if member == 1 else {}
-        environment = training.coordinator.environment(member, OMP_NUM_THREADS="1", **slow)
-        training.team.start(f"m{member}", environment, "100000", "240", "0")
+        start(f"m{member}", member, **({"SLOW": where} if member == 1 else {}))
+    wait_for(lambda: bool(status()["replaced"]), training.story)
+    found = status()
+    assert (found["replaced"], found["slow"]["members"]) == (["uid-1"], [1])
+    assert "(member 1) on node n1" in found["slow"]["why"]
+    assert [one["member"] for one in found["members"] if one["straggler"]] == [1]
+    assert found["size"] == 3, "it trains until its pod is deleted"
+    training.team.running["m1"].terminate()
+    training.team.ended("m1")
+    start("m1-again", 1, LOCKSTEP_POD_UID="uid-9")
 
-    def marked() -> bool:
-        members = training.coordinator.get("/v1/status")["members"]
-        return [one["member"] for one in members if one["straggler"]] == [1]
+    def even() -> bool:
+        now = status()
+        steps = [one["step"] for one in now["members"]]
+        return now["live"] > found["live"] and len(steps) == 3 and min(steps) > found["step"]
 
-    wait_for(marked, training.story)
+    furthest = max(one["step"] for one in found["members"])
+    found["step"] = furthest
+    wait_for(even, training.story)
+    assert status()["slow"] == {"why": "", "members": []}
+    assert all(training.team.running[name].poll() is None for name in ("m0", "m2"))

@@ -1,5 +1,8 @@
 """What the coordinator reports of its members, queues and the latest change."""
 
+import asyncio
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +10,16 @@ import pytest
 from central.controllers.training import measured_speeds
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.pauses import PauseMeter
+from central.controllers.training.slow_members import ROUNDS
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource
+from central.coordinator.coordinator_app import CoordinatorApp
+from central.coordinator.coordinator_status import status
 from central.coordinator.request_rates import RequestRates
-from central.coordinator.training_messages import training_progress
+from central.coordinator.saving import Saving
+from central.coordinator.state_store import NoStore
+from central.coordinator.training_messages import training_progress, training_report
 from central.model import limits
 from protos.stubs import fleet_pb2 as pb
 from tests.central.controllers.training.test_membership import ack_all, process
@@ -172,3 +180,35 @@ def test_reports_of_steps_become_a_measured_speed(monkeypatch: pytest.MonkeyPatc
         assert told(successor).speeds == found
 
     serve(story)
+
+
+def test_a_member_for_which_the_others_wait_is_in_the_report_and_its_pod_too() -> None:
+    """Reports of one step each, of which each member says what it took before it waited."""
+
+    async def story() -> None:
+        state = StoredState("a/b/c", MembershipRules(least=3, most=3))
+        state.slow.replace_after_s = 1e-9
+        app = CoordinatorApp(state, Saving(state, NoStore()))
+        for number in range(3):
+            state.membership.join(
+                time.monotonic(), replace(process(number, node="n1"), uid=f"u{number}")
+            )
+        ack_all(state.membership, time.monotonic())
+        for step in range(1, ROUNDS + 2):
+            assert not training_report(state, 0).slow
+            for member in range(3):
+                app.rates.allows(member, float(step))  # as if a second had passed
+                times = {"seconds": 8.0, "own": 7.0 if member == 1 else 2.0}
+                app.report(
+                    {"member": member, "incarnation": 1, "generation": 1, "step": step, **times}
+                )
+        app.saving.close()
+        why = "the others wait 5 s of each step of 8 s for rank 1 (member 1) on node n1"
+        assert (training_report(state, 0).slow, [*training_report(state, 0).replaced]) == (
+            why,
+            ["u1"],
+        )
+        found = status(state, app.saving, app.rates, time.monotonic())
+        assert (found["slow"], found["replaced"]) == ({"why": why, "members": [1]}, ["u1"])
+
+    asyncio.run(story())

@@ -31,6 +31,9 @@ class Options:
     preflight: int = 0  # seconds in which members check their pairs before they start; 0: never
     hang_after: int = 60  # seconds without a step, at least; 0: never
     on_hang: str = HANG_POLICIES[0]
+    replace_slow: int = (
+        0  # seconds for which others wait for a member until it is replaced; 0: never
+    )
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -68,8 +71,9 @@ def check(job: JobSpec, options: Options) -> None:
         raise BadArgument(
             f'--on-hang: "{options.on_hang}" is not one of {", ".join(HANG_POLICIES)}'
         )
-    if options.preflight and not options.coordinator:
-        raise BadArgument("--preflight: needs --coordinator")
+    for flag, given in (("preflight", options.preflight), ("replace-slow", options.replace_slow)):
+        if given and not options.coordinator:
+            raise BadArgument(f"--{flag}: needs --coordinator")
     _check_coordinator(job, task, options)
 
 
@@ -106,7 +110,8 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         return pod
     if task.name == options.coordinator:
         hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
-        checks = [f"--preflight={options.preflight}"] if options.preflight else []
+        given = {"preflight": options.preflight, "replace-slow": options.replace_slow}
+        checks = [f"--{flag}={seconds}" for flag, seconds in given.items() if seconds]
         flags = [f"--store={options.store}", *checks, *hangs]
         return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:

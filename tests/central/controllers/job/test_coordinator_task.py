@@ -129,13 +129,13 @@ def test_the_coordinators_pod_runs_it() -> None:
         "--hang-after=60",
         "--on-hang=warn",
     } <= {*container["command"]}
-    assert not [each for each in container["command"] if "--preflight" in each], "as before"
+    assert not [each for each in container["command"] if "-slow" in each or "preflight" in each]
     checked = job()
     (elastic,) = (each for each in checked.plugins if each[0] == "elastic")
-    more = ("elastic", (*elastic[1], "--preflight=60"))
+    more = ("elastic", (*elastic[1], "--preflight=60", "--replace-slow=300"))
     plugins = tuple(more if each is elastic else each for each in checked.plugins)
     (checking,) = pod(replace(checked, plugins=plugins), "coordinator", 0)["spec"]["containers"]
-    assert "--preflight=60" in checking["command"]
+    assert {"--preflight=60", "--replace-slow=300"} <= {*checking["command"]}
     assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
     assert files(made) == {"token", "tls.crt", "tls.key", "scheduler-address", "scheduler-ca.crt"}
     (token,) = (one for one in made["spec"]["volumes"] if one["name"] == "lockstep-scheduler")

@@ -1,5 +1,6 @@
 """Events about what the coordinator of an elastic Job reports."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +8,16 @@ import pytest
 from central.controllers.job.desired import AVOIDED_S
 from central.controllers.job.training_notices import APART_S
 from central.model.facts import CoordinatorReported, CoordinatorSilent
+from central.server.history.gang_records import GangRecords
 from tests.central.controllers.job.job_api import NAMESPACE, Api
 from tests.central.controllers.job.test_saved_work import rigid
 
 CHECKPOINT, RESTORED, SET_ASIDE = "CheckpointComplete", "Restored", "TaskSetAside"
-HANGS, WEAK_PAIRS = "TrainingHangs", "WeakPairs"
+HANGS, WEAK_PAIRS, SLOW = "TrainingHangs", "WeakPairs", "SlowMembers"
+WHY = {
+    "pairs": "members 0 and 2 need 9.0 times as long as pairs like them (90 ms)",
+    "slow": "the others wait 0.4 s of each step of 1 s for rank 2 (member 2) on node n2",
+}
 
 
 class Reported(Api):
@@ -53,12 +59,18 @@ def test_another_scheduler_repeats_nothing() -> None:
         restored="ckpt-5-1 in generation 3",
         set_aside=1,
         set_aside_why="q",
+        standstill="no step",
+        pairs=WHY["pairs"],
+        slow=WHY["slow"],
     )
     api.report(
         checkpoint_name="ckpt-5-1",
         restored="ckpt-5-1 in generation 3",
         set_aside=1,
         set_aside_why="q",
+        standstill="no step",
+        pairs=WHY["pairs"],
+        slow=WHY["slow"],
     )
     assert not [each for reason in APART_S for each in api.said(reason)]
 
@@ -86,21 +98,37 @@ def test_a_hang_is_said_once_until_it_is_over() -> None:
     assert len(api.said(HANGS)) == 2
 
 
+@pytest.mark.parametrize(("reason", "field"), [(WEAK_PAIRS, "pairs"), (SLOW, "slow")])
 @pytest.mark.parametrize("nodes", [4, 5])
-def test_a_pod_of_weak_pairs_is_replaced_on_another_node(nodes: int) -> None:
+def test_a_pod_of_weak_pairs_or_a_slow_member_is_replaced_on_another_node(
+    nodes: int, reason: str, field: str
+) -> None:
     """Its successor returns to the node where there is no other one for a while. Each node has one pod."""
     api = Reported(nodes=nodes, cpu=9_000)
     before = {name: api.there["Pod", name] for name in api.pods()}
     name, weak = next(iter(before.items()))
-    why = "members 0 and 2 need 9.0 times as long as pairs like them (90 ms)"
+    records = GangRecords(api.cluster)
+    why, replaced = WHY[field], frozenset((weak["metadata"]["uid"], "of-another-job"))
+    uid = api.there["Job", "j"]["metadata"]["uid"]
+    records.observe([], [])
     for _ in range(2):
-        api.report(pairs=why, replaced=frozenset((weak["metadata"]["uid"], "of-another-job")))
+        first = CoordinatorReported(
+            NAMESPACE, "j", uid, 0, (0, 1, 2), None, "c-1-1", replaced=replaced
+        )
+        news = replace(first, pairs=why) if field == "pairs" else replace(first, slow=why)
+        api.tell(news)
+        records.observe([news], api.step())
     api.settle()
+    record = records.find(NAMESPACE, "j")
+    assert isinstance(record, dict)
+    assert not [each for each in record["events"] if not each["what"]], "a checkpoint is not noted"
+    noted = [each["text"] for each in record["events"] if each["text"].endswith(why)]
+    assert noted == [why, f"1 pod: replaced by its coordinator: {why}"]
     if nodes == 4:
         assert "nodeName" not in api.there["Pod", name]["spec"]
         api.wait(AVOIDED_S)
         api.settle()
-    assert api.said(WEAK_PAIRS) == [("Warning", why)]
+    assert api.said(reason) == [("Warning", why)]
     after = {each: api.there["Pod", each] for each in api.pods()}
     changed = [each for each in before if after[each]["metadata"] != before[each]["metadata"]]
     assert changed == [name]
