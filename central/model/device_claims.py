@@ -6,6 +6,7 @@ an alternative selects devices of a DeviceClass. Design: docs/design/device-clai
 """
 
 from dataclasses import dataclass
+from itertools import starmap, zip_longest
 from typing import NamedTuple
 
 from central.model.pod_rules import NodeTerms
@@ -29,6 +30,11 @@ class CounterValue(NamedTuple):
     counters: str  # the counter set
     name: str
     amount: str  # a quantity as written
+
+
+def qualified(name: str, driver: str) -> str:
+    """The name of an attribute or capacity with its domain, which is the driver's by default."""
+    return name if "/" in name else f"{driver}/{name}"
 
 
 class DeviceTaint(NamedTuple):
@@ -60,6 +66,29 @@ class DeviceId(NamedTuple):
         return "/".join(self)
 
 
+# Of one share of a device: its capacities, as the driver writes their names, and a quantity of each.
+Consumed = tuple[tuple[str, str], ...]
+
+
+class DeviceUse(NamedTuple):
+    """A device that a claim has, or a share of one."""
+
+    device: DeviceId
+    consumed: Consumed | None = None  # by the share; None: the claim has the whole device
+
+
+class SharedCapacity(NamedTuple):
+    """The rule for what a share consumes of one capacity of its device. Quantities as written; empty: not given."""
+
+    name: str  # as the driver writes it
+    value: str
+    default: str = ""  # where the request does not name the capacity; empty: all of it
+    values: tuple[str, ...] = ()  # requests are rounded up to the next of them
+    least: str = ""  # requests are rounded up to it, and to whole steps beyond it
+    most: str = ""
+    step: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     name: str
@@ -71,6 +100,7 @@ class Device:
         CounterValue, ...
     ] = ()  # of the counters that it shares with other devices of its pool
     unsupported: str = ""  # why it is not allocated: the field that Lockstep does not support
+    shared: tuple[SharedCapacity, ...] | None = None  # None: it is allocated as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +147,12 @@ class DeviceRequest:
     count: int  # 0: all devices that match
     selectors: tuple[str, ...] = ()  # CEL expressions; all of them hold
     tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: tuple[tuple[str, str], ...] = ()  # with its domain or without, and a quantity
+
+    @property
+    def is_selective(self) -> bool:
+        """Returns whether not all devices of the class are asked for."""
+        return bool(self.selectors or self.capacity)
 
 
 class DeviceConstraint(NamedTuple):
@@ -156,6 +192,11 @@ class DeviceClaimSeen:
     error: str = (
         ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
     )
+    consumed: tuple[Consumed | None, ...] = ()  # by device, as in DeviceUse; empty: all are whole
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        return tuple(starmap(DeviceUse, zip_longest(self.allocated or (), self.consumed)))
 
     @property
     def key(self) -> ClaimKey:
@@ -224,10 +265,15 @@ class AllocatedDevice(NamedTuple):
     driver: str
     pool: str
     device: str
+    consumed: Consumed | None = None  # as in DeviceUse
 
     @property
     def id(self) -> DeviceId:
-        return DeviceId(*self[1:])
+        return DeviceId(*self[1:4])
+
+    @property
+    def use(self) -> DeviceUse:
+        return DeviceUse(self.id, self.consumed)
 
 
 class ClaimAllocation(NamedTuple):

@@ -412,8 +412,8 @@ def _cached_capacities(state: ClusterState, classes: slice) -> None:
 def _device_claims(state: ClusterState) -> None:
     """No device is in two hands, and each planned claim is one of a pod with a node."""
     claims = state.podclasses.device_claims
-    twice = [str(device) for device, count in claims.allocation.holders().items() if count > 1]
-    assert not twice, f"devices {twice} are held twice"
+    overused = claims.allocation.overused()
+    assert not overused, f"devices {overused} are held twice, or more of them than there is"
     for (namespace, claim), plan in claims.plans.items():
         for uid in plan.pods:
             pod = state.pods.get(uid)

@@ -36,14 +36,14 @@ class DeviceClaimController:
     def _set(self, claim: DeviceClaimSeen) -> DeviceClaimSeen:
         if (before := self._claims.get(claim.key)) is not None:
             self._free(before)
-        for device in claim.allocated or ():
+        for device in _whole(claim):
             if (other := self._holders.setdefault(device, claim.key)) != claim.key:
                 raise AssertionError(f"device {device} is allocated to {other} and {claim.key}")
         self._claims[claim.key] = claim
         return claim
 
     def _free(self, claim: DeviceClaimSeen) -> None:
-        for device in claim.allocated or ():
+        for device in _whole(claim):
             self._holders.pop(device, None)
 
     def make_claims(self, seen: PodSeen) -> tuple[PodSeen, list[Fact]]:
@@ -90,7 +90,8 @@ class DeviceClaimController:
                         f"{bind.name} is bound, and {planned.claim} has no devices"
                     )
                 devices = tuple(each.id for each in planned.devices)
-                claim = replace(claim, allocated=devices, places=planned.places)
+                consumed = tuple(each.consumed for each in planned.devices)
+                claim = replace(claim, allocated=devices, consumed=consumed, places=planned.places)
             user = planned.group[1] or bind.pod
             if user not in claim.reserved:
                 claim = replace(
@@ -105,7 +106,9 @@ class DeviceClaimController:
             if claim is not None and seen.uid in claim.reserved:
                 users = tuple(uid for uid in claim.reserved if uid != seen.uid)
                 left = replace(claim, reserved=users)
-                yield self._set(left if users else replace(left, allocated=None, places=()))
+                yield self._set(
+                    left if users else replace(left, allocated=None, consumed=(), places=())
+                )
 
     def pod_gone(self, seen: PodSeen) -> Iterator[Fact]:
         """The claims that were made for the pod go with it."""
@@ -116,6 +119,11 @@ class DeviceClaimController:
                 gone = DeviceClaimGone(seen.namespace, entry.claim)
                 self.apply(gone)
                 yield gone
+
+
+def _whole(claim: DeviceClaimSeen) -> list[DeviceId]:
+    """The devices that the claim shares with no other."""
+    return [device for device, consumed in claim.uses if consumed is None]
 
 
 def _made_for(bind: Bind) -> str:

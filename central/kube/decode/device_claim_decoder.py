@@ -26,6 +26,7 @@ from central.model import limits
 from central.model.device_claims import (
     EXTENDED,
     VALUE_KINDS,
+    Consumed,
     CounterValue,
     Device,
     DeviceAttribute,
@@ -38,8 +39,10 @@ from central.model.device_claims import (
     DeviceToleration,
     Places,
     PodDeviceClaim,
+    SharedCapacity,
     SliceSeen,
     TaintRuleSeen,
+    qualified,
 )
 from central.model.json_types import Json
 from central.model.pod_rules import Requirement
@@ -49,14 +52,10 @@ GROUPS = (GROUP, "podgroups")  # apiGroup and resource of a PodGroup that uses a
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXACT, ALL = "ExactCount", "All"
 _TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
-_UNSUPPORTED_IN_DEVICE = (
-    "allowMultipleAllocations",
-    "bindingConditions",
-    "bindsToNode",
-    "nodeAllocatableResources",
-)
+_UNSUPPORTED_IN_DEVICE = ("bindingConditions", "bindsToNode", "nodeAllocatableResources")
 _UNSUPPORTED_IN_REQUEST = ("adminAccess", "derivedAttributes")
-_CAPACITY = re.compile(r"(?:([A-Za-z0-9.-]{1,63})/)?([A-Za-z_][A-Za-z0-9_]{0,62})", re.ASCII)
+_CAPACITY = re.compile(r"(?:[A-Za-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_WHERE = "spec.devices.capacity"
 _KEPT = 100_000
 _attributes: dict[DeviceAttribute, DeviceAttribute] = {}  # equal ones share one tuple
 
@@ -95,7 +94,7 @@ def _counters(part: Json, key: str, name: str, field: str) -> tuple[CounterValue
         for counter in sorted(there):
             if len(counter) > limits.NAME:
                 raise FieldError(f"{where}.counters.{counter:.80}: the name is too long")
-            found.append(CounterValue(of, counter, _quantity(counter, there, f"{where}.counters")))
+            found.append(CounterValue(of, counter, _value(counter, there, f"{where}.counters")))
     return tuple(found)
 
 
@@ -113,6 +112,9 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
     consumes = _counters(raw, "consumesCounters", "counterSet", "spec.devices")
     if consumes and any(each.get("compatibilityGroups") for each in raw["consumesCounters"]):
         used.append("consumesCounters.compatibilityGroups")
+    shared = raw.get("allowMultipleAllocations") is True
+    if consumes and shared:
+        used.append("allowMultipleAllocations with consumesCounters")
     attributes = map_field(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
     capacity = map_field(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
     own = not node and any(raw.get(key) for key in ("nodeName", "nodeSelector", "allNodes"))
@@ -120,19 +122,46 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
         text_field(raw, "name", limits.NAME),
         tuple(_attribute(name, attributes, driver) for name in sorted(attributes)),
         tuple(
-            (qualified(name, driver), _quantity(name, capacity, "spec.devices.capacity"))
-            for name in sorted(capacity)
+            (qualified(name, driver), _value(name, capacity, _WHERE)) for name in sorted(capacity)
         ),
         tuple(map(_taint, list_field(raw, "taints", "spec.devices", limits.DEVICE_TAINTS))),
         _places(raw, "spec.devices") if own else places,
         consumes,
         f"spec.devices.{used[0]}" if used else "",
+        tuple(_shared_capacity(name, capacity) for name in sorted(capacity)) if shared else None,
     )
 
 
-def qualified(name: str, driver: str) -> str:
-    """The name of an attribute or capacity with its domain, which is the driver's by default."""
-    return name if "/" in name else f"{driver}/{name}"
+def _shared_capacity(name: str, capacity: Json) -> SharedCapacity:
+    if len(name) > limits.NAME:
+        raise FieldError(f"{_WHERE}.{name:.80}: the name is too long")
+    policy = map_field(capacity[name], "requestPolicy", _WHERE, limits.DEVICE_ATTRIBUTES)
+    field = f"{_WHERE}.{name}.requestPolicy"
+    span = map_field(policy, "validRange", field, limits.DEVICE_ATTRIBUTES)
+    values = list_field(policy, "validValues", field, limits.DEVICE_ATTRIBUTES)
+    return SharedCapacity(
+        name,
+        _value(name, capacity, _WHERE),
+        _quantity("default", policy, field) if "default" in policy else "",
+        tuple(_quantity_text(each, f"{field}.validValues") for each in values),
+        *(
+            _quantity(key, span, f"{field}.validRange") if key in span else ""
+            for key in ("min", "max", "step")
+        ),
+    )
+
+
+def _quantity(key: str, part: Json, field: str) -> str:
+    return _quantity_text(part[key], f"{field}.{key:.80}")
+
+
+def _quantity_text(value: Any, field: str) -> str:
+    """The quantity as written. Raises FieldError."""
+    try:
+        parse_exact(value)
+    except InvalidQuantity as error:
+        raise FieldError(f"{field}: {error}") from error
+    return str(value)
 
 
 def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
@@ -156,13 +185,10 @@ def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
     return _attributes.setdefault(made, made)
 
 
-def _quantity(name: str, some: Json, field: str) -> str:
+def _value(name: str, some: Json, field: str) -> str:
+    """The quantity of a capacity or counter."""
     value = map_field(some, name, field, limits.DEVICE_ATTRIBUTES)
-    try:
-        parse_exact(value.get("value"))
-    except InvalidQuantity as error:
-        raise FieldError(f"{field}.{name:.80}: {error}") from error
-    return str(value["value"])
+    return _quantity_text(value.get("value"), f"{field}.{name:.80}")
 
 
 def _taint(raw: Json) -> DeviceTaint:
@@ -228,14 +254,22 @@ def _status(status: Json, pod: str, group: str) -> Json:
         return found
     devices = allocation.get("devices") or {}
     results = list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
+    given = [each for each in results if not each.get("adminAccess")]
     found["allocated"] = tuple(
         DeviceId(*(text_field(each, key, limits.NAME) for key in ("driver", "pool", "device")))
-        for each in results
-        if not each.get("adminAccess")
+        for each in given
     )
+    if any(each.get("shareID") for each in given):
+        found["consumed"] = tuple(
+            _consumed(each) if each.get("shareID") else None for each in given
+        )
     if (selector := allocation.get("nodeSelector")) is not None:
         found["places"] = (podspec.node_terms(selector, "status.allocation.nodeSelector"),)
     return found
+
+
+def _consumed(result: Json) -> Consumed:
+    return _amounts(result, "consumedCapacity", "status.allocation")
 
 
 def claim_spec(spec: Json) -> DeviceClaimSpec:
@@ -276,31 +310,23 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
         name,
         text_field(raw, "deviceClassName", limits.NAME),
         0 if mode == ALL else count,
-        (*selectors(raw, field), *_of_capacity(raw, field)),
+        selectors(raw, field),
         tuple(map(_toleration, list_field(raw, "tolerations", field, limits.DEVICE_TAINTS))),
+        _amounts(
+            map_field(raw, "capacity", field, limits.DEVICE_ATTRIBUTES),
+            "requests",
+            f"{field}.capacity",
+        ),
     )
 
 
-def _of_capacity(raw: Json, field: str) -> list[str]:
-    """A capacity that the request asks for as CEL expressions: devices have at least as much. They are allocated as a
-    whole; devices that are not (allowMultipleAllocations) are unsupported. Raises FieldError."""
-    field, found = f"{field}.capacity", []
-    capacity = map_field(raw, "capacity", field, limits.DEVICE_ATTRIBUTES)
-    asked = map_field(capacity, "requests", field, limits.DEVICE_ATTRIBUTES)
-    for name in sorted(asked):
-        if (parts := _CAPACITY.fullmatch(name)) is None:
-            raise FieldError(f"{field}.requests.{name:.80}: not the name of a capacity")
-        try:
-            parse_exact(asked[name])
-        except InvalidQuantity as error:
-            raise FieldError(f"{field}.requests.{name}: {error}") from error
-        there = f'device.capacity["{parts[1]}"]' if parts[1] else "device.capacity[device.driver]"
-        known = f'"{parts[2]}" in {there}'
-        if not parts[1]:
-            known = f"device.driver in device.capacity && {known}"
-        least = f'{there}["{parts[2]}"].compareTo(quantity("{asked[name]}")) >= 0'
-        found.append(f"{known} && {least}")
-    return found
+def _amounts(raw: Json, key: str, field: str) -> Consumed:
+    """Quantities of capacities. Raises FieldError."""
+    amounts = map_field(raw, key, field, limits.DEVICE_ATTRIBUTES)
+    for name in amounts:
+        if _CAPACITY.fullmatch(name) is None:
+            raise FieldError(f"{field}.{key}.{name:.80}: not the name of a capacity")
+    return tuple((name, _quantity(name, amounts, f"{field}.{key}")) for name in sorted(amounts))
 
 
 def selectors(raw: Json, field: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ Design: docs/design/device-claims.md
 """
 
 from typing import Any
+from uuid import uuid4
 
 from central.kube.decode.device_claim_decoder import FINALIZER, GROUPS
 from central.kube.resource_paths import BY_KIND
@@ -20,6 +21,7 @@ from central.model.json_types import Json
 
 CLAIM, CLASS = BY_KIND["ResourceClaim"], BY_KIND["DeviceClass"]
 CONFLICT = 409
+_WHICH = AllocatedDevice._fields[:4]  # of a device in an allocation
 
 
 class DeviceClaimWriter:
@@ -53,7 +55,7 @@ class DeviceClaimWriter:
             status = claim.get("status") or {}
             users = status.get("reservedFor") or []
             others = [user for user in users if user.get("uid") != bind.pod]
-            ours = planned.devices and _devices(status) == planned.devices and not others
+            ours = planned.devices and _devices(status) == _planned(planned) and not others
             if ours or len(others) < len(users):
                 change: Json = {"reservedFor": others or None}
                 if ours:
@@ -70,7 +72,7 @@ class DeviceClaimWriter:
         allocated = _devices(status)
         if allocated is None and not planned.devices:
             return "is not allocated"
-        if allocated is not None and planned.devices and allocated != planned.devices:
+        if allocated is not None and planned.devices and allocated != _planned(planned):
             return "got other devices meanwhile"
         users = status.get("reservedFor") or []
         user = {"resource": "pods", "name": bind.name, "uid": bind.pod}
@@ -174,7 +176,10 @@ class DeviceClaimWriter:
         alternatives = dict(_alternatives(asked))
         results = []
         for device in planned.devices:
-            result = dict(zip(AllocatedDevice._fields, device, strict=True))
+            result: Json = dict(zip(_WHICH, device, strict=False))
+            if device.consumed is not None:
+                result["shareID"] = str(uuid4())
+                result |= {"consumedCapacity": dict(device.consumed)} if device.consumed else {}
             if tolerations := alternatives.get(device.request, {}).get("tolerations"):
                 result["tolerations"] = tolerations
             results.append(result)
@@ -217,14 +222,16 @@ def _entry(source: str, config: Json, requests: list[str], chosen: list[str]) ->
     return {"source": source, **parameters, **({} if whole else {"requests": requests})}
 
 
-def _devices(status: Json) -> tuple[AllocatedDevice, ...] | None:
+def _devices(status: Json) -> list[tuple[object, ...]] | None:
+    """The devices that are allocated, each as _WHICH says."""
     if (allocation := status.get("allocation")) is None:
         return None
     results = (allocation.get("devices") or {}).get("results") or ()
-    return tuple(
-        AllocatedDevice(*(str(each.get(field, "")) for field in AllocatedDevice._fields))
-        for each in results
-    )
+    return [tuple(str(each.get(field, "")) for field in _WHICH) for each in results]
+
+
+def _planned(planned: ClaimAllocation) -> list[tuple[object, ...]]:
+    return [device[: len(_WHICH)] for device in planned.devices]
 
 
 def _alternatives(asked: Json) -> list[tuple[str, Json]]:

@@ -22,6 +22,7 @@ from central.model.device_claims import (
     DeviceClaimSpec,
     DeviceId,
     DeviceNeeds,
+    DeviceUse,
     Places,
     SameValues,
     SliceGone,
@@ -32,14 +33,8 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen, NodeSeen
 from central.model.pod_rules import Requirement
-from central.scheduler.device_claims.device_fitting import (
-    EMPTY,
-    NO_VALUES,
-    Demand,
-    NodeDevices,
-    SearchLimit,
-    values_of,
-)
+from central.scheduler.device_claims.device_demand import NO_VALUES, Demand, values_of
+from central.scheduler.device_claims.device_fitting import EMPTY, NodeDevices, SearchLimit
 from central.scheduler.device_claims.device_pools import (
     EVERYWHERE,
     CounterKey,
@@ -47,6 +42,14 @@ from central.scheduler.device_claims.device_pools import (
     PooledDevice,
 )
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
+from central.scheduler.device_claims.device_shares import (
+    NO_USES,
+    Share,
+    Uses,
+    is_blocked,
+    left_of,
+    without,
+)
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.inventory.dirty_rows import DirtyRows
@@ -75,7 +78,7 @@ class _OnRow:
 
     pods: dict[DeviceNeeds, list[PodDevices]] = field(default_factory=dict)
     shared: dict[str, DeviceClaimSpec] = field(default_factory=dict)
-    taken: set[DeviceId] = field(default_factory=set)
+    taken: Counter[DeviceUse] = field(default_factory=Counter)
 
 
 class _Unit(NamedTuple):
@@ -148,18 +151,18 @@ class DeviceAllocation:
         self._row: dict[str, int] = {}
         self._demands: dict[tuple[DeviceClaimSpec, str], Demand] = {}
         self._chosen: dict[SameValues, _ChosenSet] = {}
-        self._members: dict[SameValues, dict[str, tuple[DeviceId, ...]]] = {}
+        self._members: dict[SameValues, dict[str, tuple[DeviceUse, ...]]] = {}
         self._states: dict[object, _RowState] = {}
-        self._held: Counter[DeviceId] = Counter()
+        self._held: dict[DeviceId, Uses] = {}
         self._on_row: dict[int, _OnRow] = {}
         self._shared: dict[str, SharedDevices] = {}
         self._confirmed: Counter[tuple[int, DeviceNeeds]] = Counter()
-        self._allocated: dict[str, tuple[DeviceId, ...]] = {}  # by claim
+        self._allocated: dict[str, tuple[DeviceUse, ...]] = {}  # by claim
         self._kept: set[str] = set()  # claims that no eviction frees
         self._held_by: set[str] = set()  # claims whose devices are held now
         self._charged: Counter[str] = Counter()  # pods on nodes that use the claim
         self._users: Counter[str] = Counter()  # pods with a node that use the claim, charged or not
-        self._withheld: frozenset[DeviceId] = frozenset()
+        self._withheld = NO_USES
         self._dirty = DirtyRows()
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
@@ -211,7 +214,7 @@ class DeviceAllocation:
     # --- allocated claims -----------------------------------------------------------
 
     def set_allocated(
-        self, claim: str, devices: tuple[DeviceId, ...] | None, *, kept: bool = False
+        self, claim: str, devices: tuple[DeviceUse, ...] | None, *, kept: bool = False
     ) -> None:
         """Holds the devices of the claim. devices: None if it is not allocated any more; kept: when no pod uses the
         claim any more, too"""
@@ -243,11 +246,14 @@ class DeviceAllocation:
         for device in self._allocated[claim]:
             self._change(device, 1 if held else -1)
 
-    def _change(self, device: DeviceId, change: int) -> None:
-        self._held[device] += change
-        if not self._held[device]:
-            del self._held[device]
-        pooled = self.pools.devices.get(device)
+    def _change(self, use: DeviceUse, change: int) -> None:
+        uses = self._held.setdefault(use.device, Counter())
+        uses[use.consumed] += change
+        if not uses[use.consumed]:
+            del uses[use.consumed]
+        if not uses:
+            del self._held[use.device]
+        pooled = self.pools.devices.get(use.device)
         self._touch(pooled.node if pooled is not None else EVERYWHERE)
 
     # --- equal values of an attribute in a gang ---------------------------------------
@@ -272,7 +278,7 @@ class DeviceAllocation:
             return None
         pools = self.pools.devices
         for devices in members.values():
-            there = [pools[each].content.attributes for each in devices if each in pools]
+            there = [pools[each].content.attributes for each, _ in devices if each in pools]
             used = [
                 values_of(each) for some in there for each in some if each.name == same.attribute
             ]
@@ -329,15 +335,20 @@ class DeviceAllocation:
 
     # --- devices that are reserved for other gangs ------------------------------------
 
-    def withhold(self, devices: frozenset[DeviceId]) -> None:
+    def withhold(self, devices: Mapping[DeviceUse, int]) -> None:
         """Withholds these devices, and no others. One that a pod still uses stays withheld when the pod leaves."""
-        for device in self._withheld ^ devices:
-            self._change(device, 1 if device in devices else -1)
+        self._replace(self._withheld, devices)
         self._withheld = devices
 
-    def taken(self) -> frozenset[DeviceId]:
+    def _replace(self, before: Mapping[DeviceUse, int], now: Mapping[DeviceUse, int]) -> None:
+        """Holds some devices in place of others."""
+        for use in {**before, **now}:
+            if change := now.get(use, 0) - before.get(use, 0):
+                self._change(use, change)
+
+    def taken(self) -> Counter[DeviceUse]:
         """The devices that drafts have taken."""
-        return frozenset(device for on_row in self._on_row.values() for device in on_row.taken)
+        return Counter(use for row in self._on_row.values() for use in row.taken.elements())
 
     # --- capacity ---------------------------------------------------------------------
 
@@ -467,24 +478,41 @@ class DeviceAllocation:
         if incomplete and any(demand.takes_all for demand in demands):
             return None
         on_row, held = self._on_row.get(row), self._held
-        own = on_row.taken if on_row is not None else ()
+        own = on_row.taken if on_row is not None else NO_USES
         there = self.devices_of(node)
-        taken = (
-            {each.id for each in there if each.id in held and each.id not in own} if held else ()
-        )
-        counters = self._counters(node, own) if self.pools.counters else EMPTY
+        taken: Collection[DeviceId] = ()
+        if held:
+            taken = {
+                each.id
+                for each in there
+                if each.id in held and is_blocked(each.device, self._uses(each, own))
+            }
+        counters = self._counters(node, there, own)
         return NodeDevices(demands, there, taken, [unit.values for unit in units], counters)
 
+    def _uses(self, device: PooledDevice, own: Mapping[DeviceUse, int] = NO_USES) -> Uses:
+        """Returns what holds the device besides these uses."""
+        uses = self._held.get(device.id)
+        return Counter() if uses is None else without(device.id, uses, own)
+
     def _counters(
-        self, node: NodeSeen, own: Collection[DeviceId] = ()
+        self, node: NodeSeen, there: Iterable[PooledDevice], own: Mapping[DeviceUse, int] = NO_USES
     ) -> Mapping[CounterKey, Fraction]:
-        """Returns what is left of the counters that the node's devices share, besides what these devices consume."""
+        """Returns what is left of the capacity of shared devices, and of the counters that the node's devices share,
+        besides these uses."""
         found: dict[CounterKey, Fraction] = {}
+        for each in there if self.pools.shared else ():
+            if each.device.shared:
+                left = left_of(each.device, self._uses(each, own))
+                for capacity, amount in zip(each.device.shared, left, strict=True):
+                    found[each.id, "", capacity.name] = amount
+        if not self.pools.counters:
+            return found or EMPTY
         local = self.pools.by_node.get(node.name, ())
         for key in {each.id[:2] for each in local if each.consumes}:
             found |= self.pools.counters.get(key, {})
         for each in local:
-            if each.consumes and each.id in self._held and each.id not in own:
+            if each.consumes and each.id in self._held and self._uses(each, own):
                 for counter, amount in each.consumes.items():
                     found[counter] = found.get(counter, Fraction(0)) - amount
         return found
@@ -504,16 +532,17 @@ class DeviceAllocation:
     def node(self, row: int) -> NodeSeen | None:
         return self._nodes[row]
 
-    def is_free(self, device: DeviceId, row: int) -> bool:
-        """Returns whether one more pod on the row may get the device, as far as drafts and claims hold it and what it
-        consumes."""
-        node, pooled = self._nodes[row], self.pools.devices.get(device)
-        if node is None or pooled is None or not pooled.consumes:
-            return not self._held[device]
-        left = self._counters(node)
-        return not self._held[device] and all(
-            amount <= left.get(counter, 0) for counter, amount in pooled.consumes.items()
-        )
+    def is_free(self, device: PooledDevice, node: NodeSeen, share: Share) -> bool:
+        """Returns whether one more pod on the node may get the device, or this share of it, as far as drafts and claims
+        hold it and what it consumes."""
+        uses = self._uses(device)
+        if is_blocked(device.device, uses):
+            return False
+        enough = zip(share, left_of(device.device, uses), strict=True)
+        if not all(amount <= left for amount, left in enough):
+            return False
+        counters = self._counters(node, ()) if device.consumes else EMPTY
+        return all(amount <= counters.get(key, 0) for key, amount in device.consumes.items())
 
     def demand(self, spec: DeviceClaimSpec, same: str = "") -> Demand:
         found = self._demands.get((spec, same))
@@ -617,16 +646,15 @@ class DeviceAllocation:
     def _settle(self, row: int) -> None:
         """Holds the devices that the row's pods have now, and no others."""
         on_row = self._on_row[row]
-        found = {
-            device.id
+        found = Counter(
+            device.use
             for pods in on_row.pods.values()
             for pod in pods
             for devices in pod or ()
             for device in devices
-        }
-        found.update(each.id for claim in on_row.shared for each in self._shared[claim].devices)
-        for device in on_row.taken ^ found:
-            self._change(device, 1 if device in found else -1)
+        )
+        found.update(each.use for claim in on_row.shared for each in self._shared[claim].devices)
+        self._replace(on_row.taken, found)
         on_row.taken = found
         self._dirty.add([row])
         self.version += 1
@@ -657,10 +685,20 @@ class DeviceAllocation:
 
     # --- for invariants -----------------------------------------------------------------
 
-    def holders(self) -> Counter[DeviceId]:
-        """Counts how often each device is held by allocated claims and by drafts."""
-        found = Counter(device for claim in self._held_by for device in self._allocated[claim])
-        found.update(device for on_row in self._on_row.values() for device in on_row.taken)
+    def overused(self) -> list[str]:
+        """Returns the devices of which allocated claims and drafts hold more than there is."""
+        every = Counter(use for claim in self._held_by for use in self._allocated[claim])
+        held: dict[DeviceId, Uses] = {}
+        for (device, consumed), times in (every + self.taken()).items():
+            held.setdefault(device, Counter())[consumed] = times
+        found = []
+        for device, uses in held.items():
+            pooled = self.pools.devices.get(device)
+            shares = uses.total() - uses[None]
+            if uses[None] + bool(shares) > 1 or (
+                pooled is not None and shares and min(left_of(pooled.device, uses), default=0) < 0
+            ):
+                found.append(str(device))
         return found
 
     def pods_taken(self) -> dict[tuple[int, DeviceNeeds], int]:

@@ -18,115 +18,24 @@ from itertools import islice
 from typing import NamedTuple
 
 from central.model.device_claims import (
-    VALUE_KINDS,
     AllocatedDevice,
-    DeviceAttribute,
-    DeviceClaimSpec,
     DeviceConstraint,
     DeviceId,
     DeviceRequest,
-    DeviceTaint,
     Values,
 )
-from central.model.facts import DeviceClassSeen
 from central.model.limits import CLAIM_DEVICES
+from central.scheduler.device_claims.device_demand import NO_VALUES, Demand, Signature
 from central.scheduler.device_claims.device_pools import CounterKey, PooledDevice
-from central.scheduler.device_claims.device_selectors import DeviceSelectors, plain
+from central.scheduler.device_claims.device_shares import written
 
 STEPS_MOST = 20_000  # of one search
 PATTERNS_MOST = 1_000  # of one claim
-HINDERS = ("NoSchedule", "NoExecute")
-
-
-class Signature(NamedTuple):
-    """A device as a claim sees it."""
-
-    usable: int  # bit i: alternative i selects it
-    tainted: int  # bit i: alternative i would select it, and does not tolerate a taint
-    # Of the attributes in constraints, the values with their kinds: one, or those of a list; empty: it has none.
-    values: tuple[Values, ...]
-
-
-NO_VALUES: Values = frozenset()
-
-
-def values_of(attribute: DeviceAttribute) -> Values:
-    """The values of an attribute with their kind. One value and a list with it are equal."""
-    kind = attribute.kind.removesuffix("s")
-    if kind not in VALUE_KINDS:
-        return NO_VALUES
-    return frozenset((kind, each) for each in plain(attribute.value))
+UNITS_MOST = 500  # claims of one search; each is a call inside another
 
 
 class SearchLimit(Exception):
     """The search was stopped; there may be a way."""
-
-
-class Demand:
-    """One claim's requests with the selectors of their DeviceClasses. Compared by identity.
-
-    same: an attribute of which the devices may have to have particular values; empty: none"""
-
-    def __init__(
-        self,
-        spec: DeviceClaimSpec,
-        classes: Mapping[str, DeviceClassSeen],
-        selectors: DeviceSelectors,
-        same: str = "",
-    ) -> None:
-        self.spec, self.same = spec, same
-        self._selectors = selectors
-        self._alternatives = [each for request in spec.requests for each in request]
-        self._expressions = [
-            (*(classes[each.device_class].selectors), *each.selectors)
-            if each.device_class in classes
-            else ("false",)
-            for each in self._alternatives
-        ]
-        named = (*(each.attribute for each in spec.constraints), *(same,) * bool(same))
-        self.attributes = list(dict.fromkeys(named))
-        self.takes_all = any(not each.count for each in self._alternatives)
-        self.least = sum(min(each.count or 1 for each in request) for request in spec.requests)
-
-    def signature(self, device: PooledDevice) -> Signature:
-        found = device.signatures.get(self)
-        if not isinstance(found, Signature):
-            found = device.signatures[self] = self._sign(device)
-        return found
-
-    def _sign(self, device: PooledDevice) -> Signature:
-        usable = tainted = 0
-        for index, alternative in enumerate(self._alternatives):
-            if all(
-                self._selectors.result(e, device.content) is True for e in self._expressions[index]
-            ):
-                if hindering(alternative, device.taints):
-                    tainted |= 1 << index
-                else:
-                    usable |= 1 << index
-        known = {each.name: values_of(each) for each in device.content.attributes}
-        return Signature(usable, tainted, tuple(known.get(a, NO_VALUES) for a in self.attributes))
-
-    def same_values(self, seen: Signature) -> Values:
-        """Returns the values of `same` that the device has."""
-        return seen.values[self.attributes.index(self.same)]
-
-    def failed_selector(self, device: PooledDevice) -> str:
-        """Returns why one of its expressions cannot be evaluated on the device; empty: all can."""
-        results = (
-            self._selectors.result(each, device.content)
-            for some in self._expressions
-            for each in some
-        )
-        return next((each for each in results if isinstance(each, str)), "")
-
-
-def hindering(request: DeviceRequest, taints: Sequence[DeviceTaint]) -> DeviceTaint | None:
-    """A taint that keeps the request from the device."""
-    for taint in taints:
-        if taint.effect in HINDERS and not any(t.tolerates(taint) for t in request.tolerations):
-            return taint
-    return None
 
 
 Taken = tuple[tuple[int, int], ...]  # kinds and numbers
@@ -162,7 +71,7 @@ class NodeDevices:
     ) -> None:
         self.demands = demands
         self.values = values or [None] * len(demands)
-        kinds: dict[tuple[tuple[Signature, ...], Amounts], int] = {}
+        kinds: dict[tuple[tuple[Signature, ...], Amounts, tuple[int, ...] | None], int] = {}
         numbers: dict[CounterKey, int] = {}  # counters in the order in which devices consume them
         self._free: list[list[PooledDevice]] = []
         self.there: list[int] = []  # free or not
@@ -174,17 +83,22 @@ class NodeDevices:
                     (numbers.setdefault(key, len(numbers)), amount)
                     for key, amount in device.consumes.items()
                 )
-            kind = kinds.setdefault((signatures, consumes), len(kinds))
+            shares = None
+            if (shared := device.device.shared) is not None:
+                own = ((device.id, "", each.name) for each in shared)
+                shares = tuple([numbers.setdefault(key, len(numbers)) for key in own])
+            kind = kinds.setdefault((signatures, consumes, shares), len(kinds))
             if kind == len(self._free):
                 self._free.append([])
                 self.there.append(0)
             self.there[kind] += 1
             if device.id not in taken:
                 self._free[kind].append(device)
-        self.kinds = [signatures for signatures, _ in kinds]
-        self.consumes = [
-            consumes for _, consumes in kinds
-        ]  # by kind: counters by number, and amounts
+        self.kinds = [signatures for signatures, _, _ in kinds]
+        # By kind: counters by number, and amounts.
+        self.consumes = [consumes for _, consumes, _ in kinds]
+        # By kind, the counters by number that are the capacities of a shared device. None: it is not shared.
+        self.shares = [shares for _, _, shares in kinds]
         self.free = [len(each) for each in self._free]
         # Also what is left of counters: a pattern uses kinds and counters alike. Counters come after the kinds.
         self.left: list[Fraction | int] = [*self.free, *(counters.get(key, 0) for key in numbers)]
@@ -194,8 +108,8 @@ class NodeDevices:
         """Equal for nodes on which the same fits."""
         whole = any(demand.takes_all for demand in self.demands)
         there = self.there if whole else self.free
-        columns = (self.kinds, self.consumes, self.free, there)
-        found = frozenset(each for each in zip(*columns, strict=True) if each[2] or whole)
+        columns = (self.kinds, self.consumes, self.shares, self.free, there)
+        found = frozenset(each for each in zip(*columns, strict=True) if each[3] or whole)
         return found, tuple(self.left[len(self.free) :])
 
     def most(self, units: Sequence[int]) -> int:
@@ -207,13 +121,15 @@ class NodeDevices:
             for kind, count in enumerate(self.free)
             if count and any(self.usable(self.kinds[kind], unit) for unit in chosen)
         ]
-        return self._most_devices(useful) // least if least else 0
+        return min(self._most_devices(useful, chosen) // least, UNITS_MOST) if least else 0
 
-    def _most_devices(self, useful: Sequence[tuple[int, int]]) -> int:
+    def _most_devices(self, useful: Sequence[tuple[int, int]], units: Collection[int]) -> int:
         """An upper bound on how many of these devices, as numbers of kinds, can be allocated together."""
         plain, groups = 0, dict[int, list[tuple[int, int]]]()
         for kind, count in useful:
-            if consumes := self.consumes[kind]:
+            if self.shares[kind] is not None:
+                plain += self._most_shares(kind, units)
+            elif consumes := self.consumes[kind]:
                 groups.setdefault(consumes[0][0], []).append((kind, count))
             else:
                 plain += count
@@ -227,13 +143,31 @@ class NodeDevices:
             plain += max(min(bounds), 0)
         return plain
 
-    def uses(self, taken: Iterable[tuple[int, int]]) -> Counter[int]:
-        """Returns what numbers of kinds use, as indices of `left`."""
-        found = Counter[int]()
+    def _most_shares(self, kind: int, units: Collection[int]) -> int:
+        """An upper bound on how many shares of a device can be allocated."""
+        bounds = [UNITS_MOST * self.free[kind]]
+        some = [
+            each
+            for unit in units
+            for bit, each in enumerate(self.kinds[kind][unit].shares)
+            if each is not None and self.usable(self.kinds[kind], unit) >> bit & 1
+        ]
+        for place, counter in enumerate(self.shares[kind] or ()):
+            if least := min(share[place] for share in some):
+                bounds.append(int(self.left[len(self.free) + counter] // least))
+        return max(min(bounds), 0)
+
+    def uses(self, unit: int, bit: int, taken: Iterable[tuple[int, int]]) -> Counter[int]:
+        """Returns what numbers of kinds use for an alternative of the demand, as indices of `left`."""
+        found, counters = Counter[int](), len(self.free)
         for kind, count in taken:
-            found[kind] += count
-            for counter, amount in self.consumes[kind]:
-                found[len(self.free) + counter] += amount * count  # type: ignore[assignment]  # may be a fraction
+            consumes: Iterable[tuple[int, Fraction]] = self.consumes[kind]
+            if (shares := self.shares[kind]) is None:
+                found[kind] += count
+            else:
+                consumes = zip(shares, self.kinds[kind][unit].shares[bit] or (), strict=True)
+            for counter, amount in consumes:
+                found[counters + counter] += amount * count  # type: ignore[assignment]  # may be a fraction
         return found
 
     def usable(self, kind: Sequence[Signature], unit: int) -> int:
@@ -274,6 +208,8 @@ class NodeDevices:
     def fit(self, units: Sequence[int]) -> list[tuple[AllocatedDevice, ...]] | None:
         """The devices of each claim, or None. units: indices of demands. Raises SearchLimit."""
         self._steps = 0
+        if len(units) > UNITS_MOST:
+            raise SearchLimit
         groups = Counter(units)
         ways = {unit: _Ways(self, unit).patterns() for unit in groups}
         order = sorted(groups, key=lambda unit: (len(ways[unit]), unit))
@@ -329,13 +265,19 @@ class NodeDevices:
         left = [iter(each) for each in self._free]
         made: dict[int, list[tuple[AllocatedDevice, ...]]] = {}
         for (unit, patterns), index in zip(plan, chosen, strict=True):
-            requests, pattern = self.demands[unit].spec.requests, patterns[index]
-            got = [
-                AllocatedDevice(requests[place][alternative].name, *next(left[kind]).id)
-                for place, alternative in enumerate(pattern.alternatives)
-                for kind, count in pattern.devices[place]
-                for _ in range(count)
-            ]
+            requests, pattern, bit = self.demands[unit].spec.requests, patterns[index], 0
+            got = []
+            for request, alternative, taken in zip(
+                requests, pattern.alternatives, pattern.devices, strict=True
+            ):
+                for kind, count in taken:
+                    shared = self.shares[kind] is not None
+                    for each in islice(self._free[kind] if shared else left[kind], count):
+                        seen = self.kinds[kind][unit]
+                        share = seen.shares[bit + alternative] if shared else ()
+                        consumed = written(each.device, share or ())
+                        got.append(AllocatedDevice(request[alternative].name, *each.id, consumed))
+                bit += len(request)
             made.setdefault(unit, []).append(tuple(got))
         return [made[unit].pop(0) for unit in units]
 
@@ -384,14 +326,14 @@ class _Ways:
         self, place: int, alternatives: tuple[int, ...], devices: tuple[Taken, ...]
     ) -> Iterator[Pattern]:
         if place == len(self._requests):
-            uses = self._devices.uses(pair for each in devices for pair in each)
-            if all(count <= self._devices.left[each] for each, count in uses.items()):
-                yield Pattern(alternatives, devices, tuple(sorted(uses.items())))
+            pairs = zip(self._devices.left, self._free, strict=True)
+            uses = tuple([(i, left - free) for i, (left, free) in enumerate(pairs) if left != free])
+            yield Pattern(alternatives, devices, uses)  # type: ignore[arg-type]  # as in uses()
             return
         bit = sum(map(len, self._requests[:place]))
         for index, request in enumerate(self._requests[place]):
             for taken in self._choices(request, bit + index):
-                used = self._devices.uses(taken)
+                used = self._devices.uses(self._unit, bit + index, taken)
                 for each, count in used.items():
                     self._free[each] -= count
                 if not any(self._free[each] < 0 for each in used):

@@ -24,7 +24,8 @@ from central.scheduler.device_claims.device_selectors import DeviceContent, Devi
 
 PoolKey = tuple[str, str]  # driver and name
 EVERYWHERE = ""  # instead of a node: devices that no single node has
-CounterKey = tuple[PoolKey, str, str]  # pool, counter set and counter
+# Pool, counter set and counter; or a shared device, nothing and its capacity.
+CounterKey = tuple[PoolKey | DeviceId, str, str]
 
 
 class PooledDevice:
@@ -58,6 +59,7 @@ class DevicePools:
         self.by_node: dict[str, list[PooledDevice]] = {}  # EVERYWHERE: those of no single node
         self.updated: dict[str, set[PoolKey]] = {}  # incomplete pools, by node
         self.devices: dict[DeviceId, PooledDevice] = {}
+        self.shared = 0  # devices that are
         self._selectors = selectors
         self._slices: dict[str, SliceSeen] = {}
         self._pools: dict[PoolKey, dict[str, SliceSeen]] = {}
@@ -127,6 +129,7 @@ class DevicePools:
                     device = replace(device, unsupported="counters that nodes share")  # noqa: PLW2901
                 pooled = self._pooled(key, each.node, device)
                 self.devices[pooled.id] = pooled
+                self.shared += device.shared is not None
                 there.append(pooled)
         return changed
 
@@ -144,6 +147,7 @@ class DevicePools:
             for each in there:
                 if each.id[:2] == key:
                     del self.devices[each.id]
+                    self.shared -= each.device.shared is not None
             if kept:
                 self.by_node[node] = kept
         return changed | had

@@ -6,7 +6,7 @@ from central.model.device_claims import DeviceClaimSpec, DeviceNeeds, DeviceRequ
 from central.model.facts import NodeSeen
 from central.model.selectors import inside
 from central.scheduler.device_claims.device_allocation import DeviceAllocation
-from central.scheduler.device_claims.device_fitting import hindering
+from central.scheduler.device_claims.device_demand import hindering
 from central.scheduler.device_claims.device_pools import EVERYWHERE
 
 ELSEWHERE = "its allocated devices are not reachable"
@@ -43,7 +43,7 @@ def refusal(allocation: DeviceAllocation, row: int, needs: DeviceNeeds) -> str:
     specs = [*(spec for _, spec in needs.shared), *needs.own]
     for spec in specs:
         for request in spec.requests:
-            if why := _short(allocation, row, node, spec, request):
+            if why := _short(allocation, node, spec, request):
                 return why
     if any(spec.constraints for spec in specs):
         named = sorted({each.attribute for spec in specs for each in spec.constraints})
@@ -53,33 +53,25 @@ def refusal(allocation: DeviceAllocation, row: int, needs: DeviceNeeds) -> str:
 
 def _short(
     allocation: DeviceAllocation,
-    row: int,
     node: NodeSeen,
     spec: DeviceClaimSpec,
     request: tuple[DeviceRequest, ...],
 ) -> str:
     """Returns why no alternative of the request has enough devices; empty: one has."""
-    found = [_counted(allocation, row, node, spec, alternative) for alternative in request]
+    found = [_counted(allocation, node, spec, alternative) for alternative in request]
     if not all(found):
         return ""
     return " and ".join(dict.fromkeys(found))
 
 
 def _counted(
-    allocation: DeviceAllocation,
-    row: int,
-    node: NodeSeen,
-    spec: DeviceClaimSpec,
-    alternative: DeviceRequest,
+    allocation: DeviceAllocation, node: NodeSeen, spec: DeviceClaimSpec, alternative: DeviceRequest
 ) -> str:
     """Returns what the node lacks for the alternative, as in "1 of 4 devices of gpu.example.com free, 1 tainted
     (xid=79)"."""
     demand, name = allocation.demand(spec), f"devices of {alternative.device_class}"
-    bit = 1 << next(
-        index
-        for index, each in enumerate(each for request in spec.requests for each in request)
-        if each is alternative or each == alternative
-    )
+    index = [each for request in spec.requests for each in request].index(alternative)
+    bit = 1 << index
     updated = allocation.pools.updated
     if not alternative.count and (
         pools := {*updated.get(node.name, ()), *updated.get(EVERYWHERE, ())}
@@ -90,16 +82,21 @@ def _counted(
         each for each in there if (s := demand.signature(each)).usable & bit or s.tainted & bit
     ]
     tainted = [each for each in chosen if demand.signature(each).tainted & bit]
-    free = [each for each in chosen if each not in tainted and allocation.is_free(each.id, row)]
+    free = [
+        each
+        for each in chosen
+        if each not in tainted
+        and allocation.is_free(
+            each, node, next((s for s in demand.signature(each).shares[index : index + 1] if s), ())
+        )
+    ]
     if alternative.count and len(free) >= alternative.count:
         return ""
     if not alternative.count and chosen and len(free) == len(chosen):
         return ""
     if not chosen:
         return _none(allocation, node, spec, alternative, name)
-    text = (
-        f"{len(free)} of {len(chosen)} {name}{' that match' if alternative.selectors else ''} free"
-    )
+    text = f"{len(free)} of {len(chosen)} {name}{' that match' if alternative.is_selective else ''} free"
     if tainted:
         taint = hindering(alternative, tainted[0].taints)
         value = f"={taint.value}" if taint is not None and taint.value else ""
@@ -130,4 +127,4 @@ def _none(
         return f"no {name}; {sum(unsupported.values())} devices have {field}, which Lockstep does not support"
     if node.name in allocation.pools.updated:
         return f"no {name}; pool {min(allocation.pools.updated[node.name])[1]} is being updated"
-    return f"no {name}{' that match' if alternative.selectors and there else ''}"
+    return f"no {name}{' that match' if alternative.is_selective and there else ''}"

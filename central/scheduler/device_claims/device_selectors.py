@@ -41,15 +41,25 @@ class DeviceContent:
 
     results: by expression, whether it selects such devices, or why it cannot be evaluated."""
 
-    __slots__ = ("__weakref__", "_activation", "attributes", "capacity", "driver", "results")
+    __slots__ = (
+        "__weakref__",
+        "_activation",
+        "attributes",
+        "capacity",
+        "driver",
+        "results",
+        "shared",
+    )
 
     def __init__(
         self,
         driver: str,
         attributes: tuple[DeviceAttribute, ...],
         capacity: tuple[tuple[str, str], ...],
+        shared: bool,
     ) -> None:
         self.driver, self.attributes, self.capacity = driver, attributes, capacity
+        self.shared = shared
         self.results: dict[str, bool | str] = {}
 
     def variables(self) -> dict[str, Any]:
@@ -65,7 +75,7 @@ class DeviceContent:
         return {
             "device": {
                 "driver": self.driver,
-                "allowMultipleAllocations": False,
+                "allowMultipleAllocations": self.shared,
                 "attributes": attributes,
                 "capacity": capacity,
             }
@@ -86,7 +96,7 @@ class DeviceSelectors:
 
     def content(self, driver: str, device: Device) -> DeviceContent:
         """One object for all equal devices."""
-        key = (driver, device.attributes, device.capacity)
+        key = (driver, device.attributes, device.capacity, device.shared is not None)
         found = self._contents.get(key)
         if found is None:
             found = self._contents[key] = DeviceContent(*key)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
-from central.scheduler.device_claims.device_fitting import Demand
+from central.scheduler.device_claims.device_demand import Demand
 from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice
 
 

@@ -94,9 +94,11 @@ class DeviceClaims:
     def _hold(self, key: ClaimKey) -> None:
         """Holds the devices that the claim has, or that are planned for it."""
         claim, plan = self._claims.get(key), self.plans.get(key)
-        devices = claim.allocated if claim is not None else None
-        if devices is None and plan is not None:
-            devices = tuple(each.id for each in plan.devices)
+        devices = None
+        if claim is not None and claim.allocated is not None:
+            devices = claim.uses
+        elif plan is not None:
+            devices = tuple(each.use for each in plan.devices)
         kept = claim is not None and bool(claim.group)  # until its PodGroup is deleted
         self.allocation.set_allocated("/".join(key), devices, kept=kept)
         for uid in self.users(key) if self._same else ():

@@ -4,14 +4,16 @@ them. Reservations use it for pods that end, preemption for victims.
 Design: docs/design/reservations.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from central.model.arrays import UNLIMITED, Ints
-from central.model.device_claims import DeviceId
+from central.model.device_claims import DeviceUse
 from central.model.facts import PodSpec
 from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory import gpu_shares, nic_limits, nics
@@ -234,7 +236,7 @@ class TakenCapacity(NamedTuple):
     need: Ints  # by row and column
     masks: list[int]  # GPUs by row
     volumes: frozenset[str]
-    devices: frozenset[DeviceId] = frozenset()
+    devices: Mapping[DeviceUse, int] = MappingProxyType({})
 
     def on_any_gpus(self) -> "TakenCapacity":
         """The same, where the GPUs of a row need not be these."""
@@ -247,7 +249,7 @@ class DraftMark(NamedTuple):
     assignments: int
     masks: list[int]  # of free GPUs, by row
     volumes: frozenset[str]  # that are assigned already
-    devices: frozenset[DeviceId]  # of claims, the same
+    devices: Counter[DeviceUse]  # of claims, the same
 
     @classmethod
     def of(cls, draft: Draft) -> "DraftMark":

@@ -3,13 +3,13 @@
 Design: docs/design/reservations.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from central.model.arrays import Ints
-from central.model.device_claims import DeviceId
+from central.model.device_claims import DeviceUse
 from central.scheduler.reservation.release_forecast import TakenCapacity
 from central.scheduler.snapshot.snapshot import Snapshot
 
@@ -24,7 +24,7 @@ class ReservedPlace:
     need: Ints  # by row and column
     masks: Sequence[int]  # GPUs by row, where it must be these
     volumes: frozenset[str]  # existing volumes that its claims will be bound to
-    devices: frozenset[DeviceId]  # that its device claims will get
+    devices: Mapping[DeviceUse, int]  # that its device claims will get
     name: str  # of the narrowest domain around the rows
     versions: Ints  # of the rows' nodes: another version may be another capacity
     newest: float = 0.0  # when the last of the pods that must end there began

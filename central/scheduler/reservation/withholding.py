@@ -1,6 +1,7 @@
 """Takes reserved capacity out of the snapshot for gangs that must leave it free, and puts it back."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Ints
+from central.model.device_claims import DeviceUse
 from central.scheduler.reservation.reservation import Reservation, Withheld
 from central.scheduler.reservation.reserved_place import GPU_COLUMN
 from central.scheduler.snapshot.snapshot import ReservedGpus, Snapshot
@@ -139,7 +141,9 @@ class WithheldCapacity:
         self.volumes_only = [held for held in volumes_only if held.withheld_volumes]
         names = frozenset().union(*map(_volumes, binding), *map(_volumes, self.volumes_only))
         self._volumes = free.reserve_available(names)
-        devices = frozenset().union(*(held.place.devices for held in binding))
+        devices = Counter[DeviceUse]()
+        for held in binding:
+            devices.update(held.place.devices)
         self._snapshot.pod_counts.devices.withhold(devices)
         if added is not None:
             self._withhold(added)

@@ -27,7 +27,9 @@ from central.model.device_claims import (
     DeviceRequest,
     DeviceTaint,
     DeviceToleration,
+    DeviceUse,
     PodDeviceClaim,
+    SharedCapacity,
     SliceSeen,
     TaintRuleSeen,
 )
@@ -131,10 +133,7 @@ def test_the_nodes_of_a_slice_or_device(fields: Json, places: object) -> None:
     assert decode_slice(own).devices[0].places == only
 
 
-@pytest.mark.parametrize(
-    "field",
-    ["allowMultipleAllocations", "bindingConditions", "bindsToNode", "nodeAllocatableResources"],
-)
+@pytest.mark.parametrize("field", ["bindingConditions", "bindsToNode", "nodeAllocatableResources"])
 def test_a_device_with_an_unsupported_field_says_so(field: str) -> None:
     found = decode_slice(changed(SLICE, f"spec/devices/0/{field}", [1]))
     assert found.devices[0].unsupported == f"spec.devices.{field}"
@@ -152,6 +151,42 @@ def test_devices_share_counters() -> None:
     alike = [{**part[0], "compatibilityGroups": ["a"]}]
     found = decode_slice(changed(SLICE, "spec/devices/0/consumesCounters", alike))
     assert found.devices[0].unsupported == "spec.devices.consumesCounters.compatibilityGroups"
+
+
+def test_a_device_that_claims_share() -> None:
+    span = {"min": "1Gi", "max": "8Gi", "step": "1Gi"}
+    capacity = {
+        "memory": {"value": "80Gi", "requestPolicy": {"default": "8Gi", "validRange": span}},
+        "x.example/cores": {
+            "value": "8",
+            "requestPolicy": {"default": "1", "validValues": ["1", "2"]},
+        },
+        "y": {"value": "3", "requestPolicy": None},
+    }
+    raw = changed(SLICE, "spec/devices/0/capacity", capacity)
+    assert decode_slice(raw).devices[0].shared is None
+    raw = changed(raw, "spec/devices/0/allowMultipleAllocations", True)
+    (found,) = decode_slice(raw).devices
+    assert (found.unsupported, found.shared) == (
+        "",
+        (
+            SharedCapacity("memory", "80Gi", "8Gi", (), "1Gi", "8Gi", "1Gi"),
+            SharedCapacity("x.example/cores", "8", "1", ("1", "2")),
+            SharedCapacity("y", "3"),
+        ),
+    )
+    part = [{"counterSet": "g", "counters": {"memory": {"value": "1"}}}]
+    (found,) = decode_slice(changed(raw, "spec/devices/0/consumesCounters", part)).devices
+    assert found.unsupported == "spec.devices.allowMultipleAllocations with consumesCounters"
+    policy = "spec/devices/0/capacity/memory/requestPolicy"
+    for path, value, why in (
+        ("default", "x", 'requestPolicy.default: "x" is not a quantity'),
+        ("validValues", [None], "requestPolicy.validValues: None is not a quantity"),
+        ("validRange/step", "-1", 'requestPolicy.validRange.step: "-1" is below zero'),
+    ):
+        with pytest.raises(FieldError, match=r"spec\.devices\.capacity\.memory") as error:
+            decode_slice(changed(raw, f"{policy}/{path}", value))
+        assert why in str(error.value)
 
 
 def test_an_attribute_may_be_a_list() -> None:
@@ -218,6 +253,23 @@ def test_the_status_of_a_claim() -> None:
     found = decode_device_claim({**CLAIM, "status": status})
     assert found.allocated == (DeviceId("d", "p", "x"),), "adminAccess takes no device"
     assert (found.places, found.reserved) == ((ZONE,), ("a",))
+    assert found.uses == (DeviceUse(DeviceId("d", "p", "x")),)
+
+
+def test_the_shares_that_a_claim_has() -> None:
+    result = {"request": "one", "driver": "d", "pool": "p", "device": "x"}
+    share = {"shareID": "1", "consumedCapacity": {"memory": "1Gi", "x.example/cores": "2"}}
+    results = [result, {**result, **share}, {**result, "shareID": "2"}]
+    allocation = {"devices": {"results": results}}
+    found = decode_device_claim({**CLAIM, "status": {"allocation": allocation}})
+    assert found.allocated == (DeviceId("d", "p", "x"),) * 3
+    assert found.consumed == (None, (("memory", "1Gi"), ("x.example/cores", "2")), ())
+
+
+def test_the_capacity_that_a_request_asks_for() -> None:
+    asked = {"requests": {"memory": "1Gi", "d.example/cores": 2}}
+    found = decode_device_claim(changed(CLAIM, f"{EXACTLY}/capacity", asked))
+    assert found.spec.requests[0][0].capacity == (("d.example/cores", "2"), ("memory", "1Gi"))
 
 
 def test_a_claim_of_a_podgroup() -> None:

@@ -1,6 +1,7 @@
 """Allocations are written to claims before their pod is bound, and taken back after a failed binding."""
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -184,6 +185,22 @@ def test_a_claim_that_is_gone_fails_the_binding(connected: Connected) -> None:
     with Scripted(answer) as server:
         found = outcome(connected(server.url))
     assert found == BindFailed("u", "n1", "ResourceClaim c is gone")
+
+
+def test_a_share_is_written_with_what_it_consumes(connected: Connected) -> None:
+    """Each with an id of its own, by which the driver knows it. An attempt that was written before is known again."""
+    there = ClaimServer()
+    shares = (GIVEN._replace(consumed=(("memory", "1"),)), GIVEN._replace(consumed=()))
+    asked = BIND._replace(device_claims=(ClaimAllocation("c", "7", shares, OWN),))
+    with Scripted(there.answer) as server:
+        assert outcome(connected(server.url), asked) == BindDone("u", "n1")
+        one, other = there.status["allocation"]["devices"]["results"]
+        del there.status["reservedFor"]
+        assert outcome(connected(server.url), asked) == BindDone("u", "n1")
+    assert there.status["allocation"]["devices"]["results"] == [one, other]
+    assert UUID(one["shareID"]) != UUID(other["shareID"])
+    assert one["consumedCapacity"] == {"memory": "1"}
+    assert "consumedCapacity" not in other
 
 
 def test_devices_are_released_when_the_binding_fails(connected: Connected) -> None:

@@ -62,7 +62,6 @@ def _unsupported_devices() -> Json:
         "consumesCounters": [
             {"counterSet": "c", "counters": counters, "compatibilityGroups": ["g"]}
         ],
-        "allowMultipleAllocations": True,
         "bindingConditions": ["ready"],
         "bindsToNode": True,
         "nodeAllocatableResources": {"cpu": {}},
@@ -70,6 +69,17 @@ def _unsupported_devices() -> Json:
     raw["spec"]["devices"] = [
         {**_device(), "name": key.lower(), key: fields[key]} for key in fields
     ]
+    return raw
+
+
+def _slice_of_shared_devices() -> Json:
+    span = {"min": "1Gi", "max": "80Gi", "step": "1Gi"}
+    policy = {"default": "1Gi", "validRange": span, "validValues": ["1Gi", "2Gi"]}
+    raw = device_slice(nodeName="n0")
+    raw["spec"]["devices"][0] |= {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}},
+    }
     return raw
 
 
@@ -114,9 +124,16 @@ def _allocated_claim() -> Json:
         "ownerReferences": [{"kind": "Pod", "controller": True, "uid": "u-p"}],
     }
     given = {"request": "a", "driver": "d.example", "pool": "p", "device": "gpu-0"}
+    share = {"device": "y", "shareID": "1", "consumedCapacity": {"memory": "1Gi"}}
     raw["status"] = {
         "allocation": {
-            "devices": {"results": [given, {**given, "device": "x", "adminAccess": True}]},
+            "devices": {
+                "results": [
+                    given,
+                    {**given, "device": "x", "adminAccess": True},
+                    {**given, **share},
+                ]
+            },
             "nodeSelector": TERMS,
         },
         "reservedFor": [{"apiGroup": "", "resource": "pods", "name": "p", "uid": "u-p"}],
@@ -141,6 +158,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         _slice_of_node,
         _slice_of_some_nodes,
         _slice_of_all_nodes,
+        _slice_of_shared_devices,
         _unsupported_devices,
     ),
     "devicetaintrules.resource.k8s.io": (_taint_rule,),

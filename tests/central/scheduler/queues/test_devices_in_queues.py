@@ -8,7 +8,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import policy_decoder
 from central.model.decisions import Bind, Decision, Evict
-from central.model.device_claims import CounterValue, DeviceClaimGone, DeviceId
+from central.model.device_claims import CounterValue, DeviceClaimGone, DeviceId, DeviceUse
 from central.model.facts import DeviceClassSeen, Fact, PodGone, PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
@@ -110,9 +110,9 @@ def test_a_gpu_is_worth_its_most_valuable_part_less_what_is_in_use() -> None:
     allocation.apply(devices.slice_of("n", *made, devices.device("x"), counters=counters))
     units = {"whole": 10, "half": 5}
     assert allocation.free_worth(units, ()) == 10
-    allocation.set_allocated("c", (DeviceId(DRIVER, "n", "h0"),))
+    allocation.set_allocated("c", (DeviceUse(DeviceId(DRIVER, "n", "h0")),))
     assert allocation.free_worth(units, ()) == 5
-    allocation.set_allocated("d", (DeviceId(DRIVER, "n", "h1"),))
+    allocation.set_allocated("d", (DeviceUse(DeviceId(DRIVER, "n", "h1")),))
     assert allocation.free_worth(units, ()) == 0
 
 
