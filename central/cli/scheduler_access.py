@@ -121,9 +121,7 @@ def _credentials(kubeconfig: str | None, context: str | None, namespace: str) ->
         reply = client.request(
             "POST", f"{path}/serviceaccounts/{NAME}/token", orjson.dumps(request)
         )
-        if not reply.ok:
-            raise reply.error()
-        return certificate, str(reply.json()["status"]["token"])
+        return certificate, str(reply.accepted().json()["status"]["token"])
     except StatusError as error:
         raise _refused(error, what, namespace) from error
     except Unreachable as error:

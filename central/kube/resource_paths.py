@@ -1,6 +1,7 @@
 """Group, version and path of each kind: the one table for all that reads, writes or simulates objects."""
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 
@@ -26,6 +27,10 @@ class ResourcePath:
     def singular(self) -> str:
         """The name for messages: job."""
         return self.kind.lower()
+
+    def body(self, **fields: Any) -> dict[str, Any]:
+        """Returns an object of this kind with these fields, as the API server takes it."""
+        return {"apiVersion": self.api_version, "kind": self.kind, **fields}
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """namespace "": all namespaces."""

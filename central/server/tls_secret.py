@@ -4,11 +4,11 @@ ConfigMap lockstep-ca. Replicas that start at the same time agree on the Secret 
 import base64
 import logging
 from datetime import datetime
-from typing import Any
 from urllib.parse import quote
 
 import orjson
 
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client, Reply
 from central.server import tls
 from central.server.tls import Credentials, UnusableCredentials
@@ -39,9 +39,7 @@ def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials |
     if reply.status == 404:
         made = tls.issue(namespace, now)
         return _stored(client.request("POST", folder, _secret(namespace, made)), made)
-    if not reply.ok:
-        raise reply.error()
-    secret = reply.json()
+    secret = reply.accepted().json()
     try:
         data = secret.get("data") or {}
         old = Credentials(**{f: base64.b64decode(data[key]) for f, key in _FIELDS.items()})
@@ -59,11 +57,7 @@ def _from_secret(client: Client, namespace: str, now: datetime) -> Credentials |
 
 
 def _stored(reply: Reply, credentials: Credentials) -> Credentials | None:
-    if reply.status == 409:
-        return None
-    if not reply.ok:
-        raise reply.error()
-    return credentials
+    return credentials if reply.accepted(409).ok else None
 
 
 def _secret(namespace: str, credentials: Credentials, version: str | None = None) -> bytes:
@@ -71,25 +65,14 @@ def _secret(namespace: str, credentials: Credentials, version: str | None = None
     if version:
         meta["resourceVersion"] = version
     data = {key: base64.b64encode(getattr(credentials, f)).decode() for f, key in _FIELDS.items()}
-    return orjson.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "kubernetes.io/tls",
-            "metadata": meta,
-            "data": data,
-        }
-    )
+    body = BY_KIND["Secret"].body(type="kubernetes.io/tls", metadata=meta, data=data)
+    return orjson.dumps(body)
 
 
 def _publish(client: Client, namespace: str, ca: bytes) -> None:
     folder = f"/api/v1/namespaces/{quote(namespace)}/configmaps"
-    wanted: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": CA_CONFIG_MAP, "namespace": namespace},
-        "data": {"ca.crt": ca.decode()},
-    }
+    meta = {"name": CA_CONFIG_MAP, "namespace": namespace}
+    wanted = BY_KIND["ConfigMap"].body(metadata=meta, data={"ca.crt": ca.decode()})
     reply = client.request("GET", f"{folder}/{CA_CONFIG_MAP}")
     if reply.ok and (reply.json().get("data") or {}) == wanted["data"]:
         return
@@ -99,8 +82,7 @@ def _publish(client: Client, namespace: str, ca: bytes) -> None:
             return
     if reply.ok or reply.status == 409:
         reply = client.request("PUT", f"{folder}/{CA_CONFIG_MAP}", orjson.dumps(wanted))
-    if not reply.ok:
-        raise reply.error()
+    reply.accepted()
 
 
 def _describe(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import Client
 from central.model.json_types import Json
 from protos.common import own_program
@@ -39,19 +40,12 @@ def token(client: Client, namespace: str, account: str, pod: Json | None = None)
     """A token of this ServiceAccount for the scheduler, bound to the pod if one is given."""
     spec: Json = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_S}
     if pod is not None:
-        metadata = pod["metadata"]
-        bound = {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        }
-        spec["boundObjectRef"] = bound
+        spec["boundObjectRef"] = BY_KIND["Pod"].body(
+            name=pod["metadata"]["name"], uid=pod["metadata"]["uid"]
+        )
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     reply = client.request("POST", path, json.dumps({"spec": spec}).encode())
-    if not reply.ok:
-        raise reply.error()
-    return str(reply.json()["status"]["token"])
+    return str(reply.accepted().json()["status"]["token"])
 
 
 class AgentProcess:

@@ -188,9 +188,7 @@ class Worker:
         self._end(uid)
         self._known[uid] = "leaving"
         body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
-        reply = self._client.request("DELETE", _path(pod), body)
-        if not reply.ok and reply.status not in (404, 409):
-            raise reply.error()
+        self._client.request("DELETE", _path(pod), body).accepted(404, 409)
 
     def _on_pod_gone(self, uid: str) -> None:
         self._end(uid)
@@ -209,14 +207,11 @@ class Worker:
         self._patch(f"/api/v1/nodes/{node}/status", orjson.dumps({"status": status}))
 
     def _patch(self, path: str, patch: bytes) -> None:
-        try:
-            reply = self._client.request("PATCH", path, patch, MERGE)
+        try:  # 404, 409: the object was deleted meanwhile
+            self._client.request("PATCH", path, patch, MERGE).accepted(404, 409)
         except Unreachable as error:
             log.debug("%s; again", error)
             self._after(RETRY_S, functools.partial(self._patch, path, patch))
-            return
-        if not reply.ok and reply.status not in (404, 409):  # the object was deleted meanwhile
-            raise reply.error()
 
 
 def _path(pod: Json) -> str:

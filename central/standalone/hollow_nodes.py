@@ -137,9 +137,7 @@ class HollowNodes:
         reply = self._client.request("POST", path, orjson.dumps(obj))
         if reply.status == 409:
             return self._client.get(f"{path}/{obj['metadata']['name']}")
-        if not reply.ok:
-            raise reply.error()
-        created: Json = reply.json()
+        created: Json = reply.accepted().json()
         return created
 
     def _heard(self, pod: Any) -> None:

@@ -129,9 +129,7 @@ class WorkloadControllers:
         if reply.status == 409:  # its predecessor is still there
             self._later(one.uid)
             return False
-        if not reply.ok:
-            raise reply.error()
-        made = reply.json()
+        made = reply.accepted().json()
         self._pods[made["metadata"]["uid"]] = made
         one.add(made["metadata"]["uid"], made["metadata"]["name"], "Pending")
         return True
@@ -141,9 +139,7 @@ class WorkloadControllers:
         if pod is not None and "deletionTimestamp" not in pod["metadata"]:
             body = orjson.dumps({"preconditions": {"uid": uid}})
             path = POD.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
-            reply = self._client.request("DELETE", path, body)
-            if not reply.ok and reply.status not in (404, 409):
-                raise reply.error()
+            self._client.request("DELETE", path, body).accepted(404, 409)
 
     def _write_status(self, one: BuiltinController, failed: int) -> None:
         running = sum(_phase(self._pods.get(uid, {})) == "Running" for uid in one.pods)
@@ -153,9 +149,7 @@ class WorkloadControllers:
             self._patch(f"{CONTROLLERS[one.kind].path(*one.place)}/status", {"status": status})
 
     def _patch(self, path: str, patch: Json) -> None:
-        reply = self._client.request("PATCH", path, orjson.dumps(patch), MERGE)
-        if not reply.ok and reply.status not in (404, 409):
-            raise reply.error()
+        self._client.request("PATCH", path, orjson.dumps(patch), MERGE).accepted(404, 409)
 
     # --- what the watches deliver
 
@@ -206,11 +200,8 @@ class WorkloadControllers:
         wanted = workload_status.replica_set_of(deployment)
         own = [each for each in self._replica_sets.values() if _owner(each) == metadata["uid"]]
         if not any(each["metadata"]["name"] == wanted["metadata"]["name"] for each in own):
-            reply = self._client.request(
-                "POST", REPLICA_SET.path(metadata["namespace"]), orjson.dumps(wanted)
-            )
-            if not reply.ok and reply.status != 409:
-                raise reply.error()
+            path = REPLICA_SET.path(metadata["namespace"])
+            self._client.request("POST", path, orjson.dumps(wanted)).accepted(409)
         for each in own:
             current = each["metadata"]["name"] == wanted["metadata"]["name"]
             replicas = wanted["spec"]["replicas"] if current else 0

@@ -91,8 +91,7 @@ class Api:
         while True:
             parameters = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
             page = self._json("GET", f"{path}?{urlencode(parameters)}", None, kind, "")
-            head = {"apiVersion": kind.api_version, "kind": kind.kind}
-            found += [{**head, **item} for item in page.get("items") or ()]
+            found += [kind.body(**item) for item in page.get("items") or ()]
             meta = page.get("metadata") or {}
             token = meta.get("continue") or ""
             if not token:

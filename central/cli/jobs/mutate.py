@@ -70,26 +70,18 @@ def operate_queue(api: Api, args: argparse.Namespace) -> int:
 
 def _create_command(api: Api, kind: ResourcePath, obj: Json, action: str, verb: str) -> None:
     meta = obj["metadata"]
-    target = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-    }
+    target = kind.body(name=meta["name"], uid=meta["uid"], controller=True)
     # Names have 253 characters at most, of which the server adds five.
     made = {
         "generateName": f"{meta['name'][:200]}-{verb}-",
         "namespace": meta.get("namespace") or "default",
         "ownerReferences": [target],
     }
-    command = {"apiVersion": COMMANDS.api_version, "kind": COMMANDS.kind, "metadata": made}
-    api.create(COMMANDS, {**command, "target": target, "action": action})
+    api.create(COMMANDS, COMMANDS.body(metadata=made, target=target, action=action))
 
 
 def _create_queue(api: Api, name: str, spec: Json) -> None:
-    head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
-    api.create(QUEUES, {**head, "metadata": {"name": name}, "spec": spec})
+    api.create(QUEUES, QUEUES.body(metadata={"name": name}, spec=spec))
 
 
 def _queue_spec(args: argparse.Namespace) -> Json:

@@ -72,6 +72,12 @@ class Reply:
     def ok(self) -> bool:
         return self.status < 400
 
+    def accepted(self, *but: int) -> Self:
+        """Returns itself. Raises StatusError for an error whose status is not among `but`."""
+        if not self.ok and self.status not in but:
+            raise self.error()
+        return self
+
     def json(self) -> Any:
         return deep_json.loads(self.body)
 
@@ -146,8 +152,7 @@ class Client:
         """The parsed object, or only metadata of each. Raises StatusError, Unreachable, and TooLong as request()."""
         accept = _METADATA_LIST if metadata_only else b""
         reply = self.request("GET", path, timeout_s=timeout_s, accept=accept, most_bytes=most_bytes)
-        if not reply.ok:
-            raise reply.error()
+        reply.accepted()
         try:
             found = reply.json()
         except ValueError:

@@ -136,9 +136,7 @@ class Lease:
     def _call(self, method: str, path: str, body: Json | None = None) -> Reply:
         content = orjson.dumps(body) if body is not None else None
         reply = self._client.request(method, path, content, timeout_s=REQUEST_S)
-        if reply.ok or reply.status == 409 or (method == "GET" and reply.status == 404):
-            return reply
-        raise reply.error()
+        return reply.accepted(409, *((404,) if method == "GET" else ()))
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

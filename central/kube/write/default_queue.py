@@ -16,12 +16,7 @@ QUEUE = BY_KIND["Queue"]
 
 def create_default_queue(client: Client) -> None:
     """Creates the Queue default. After a failure the next leader tries again; nothing depends on it."""
-    body = {
-        "apiVersion": QUEUE.api_version,
-        "kind": QUEUE.kind,
-        "metadata": {"name": DEFAULT},
-        "spec": {"weight": 1},
-    }
+    body = QUEUE.body(metadata={"name": DEFAULT}, spec={"weight": 1})
     try:
         reply = client.request("POST", QUEUE.path(), orjson.dumps(body))
     except Unreachable as error:

@@ -14,6 +14,7 @@ from central.kube.decode.device_claim_decoder import FINALIZER, GROUPS
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
 from central.kube.write import extended_claim, pod_requests
+from central.kube.write.pod_requests import checked
 from central.kube.write.retrying import Retry, call, object_of, says_gone
 from central.model.decisions import Bind
 from central.model.device_claims import AllocatedDevice, ClaimAllocation, Places
@@ -98,9 +99,7 @@ class DeviceClaimWriter:
         reply = call(self._client, "GET", CLAIM.path(bind.namespace, name))
         if says_gone(reply, CLAIM, name):
             return None
-        if not reply.ok:
-            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
-        return object_of(reply, CLAIM, name)
+        return object_of(checked(reply, f"ResourceClaim {name}"), CLAIM, name)
 
     # --- the claim for extended resources ---------------------------------------------
 
@@ -133,10 +132,8 @@ class DeviceClaimWriter:
         """Creates the claim, or reads the one that an earlier attempt has created."""
         name = claim["metadata"]["name"]
         reply = call(self._client, "POST", CLAIM.path(bind.namespace), claim)
-        if reply.ok:
-            return object_of(reply, CLAIM, name)
         if reply.status != CONFLICT:
-            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
+            return object_of(checked(reply, f"ResourceClaim {name}"), CLAIM, name)
         if (found := self._read_named(bind, name)) is None:
             raise Retry(f"ResourceClaim {name} has gone")
         return found
@@ -148,17 +145,15 @@ class DeviceClaimWriter:
         if reply.ok:
             options = {"preconditions": {"uid": meta["uid"]}}
             reply = call(self._client, "DELETE", CLAIM.path(bind.namespace, meta["name"]), options)
-        if not reply.ok and not says_gone(reply, CLAIM, meta["name"]):
-            raise pod_requests.Refused(f"ResourceClaim {meta['name']}: {reply.error().message}")
+        if not says_gone(reply, CLAIM, meta["name"]):
+            checked(reply, f"ResourceClaim {meta['name']}")
 
     def _with_finalizer(self, bind: Bind, claim: Json) -> Json:
         name, known = claim["metadata"]["name"], claim["metadata"].get("finalizers") or []
         if FINALIZER in known:
             return claim
         reply = self._patch(bind, claim, {"metadata": {"finalizers": [*known, FINALIZER]}})
-        if not reply.ok:
-            raise pod_requests.Refused(f"ResourceClaim {name}: {reply.error().message}")
-        return object_of(reply, CLAIM, name)
+        return object_of(checked(reply, f"ResourceClaim {name}"), CLAIM, name)
 
     def _patch(self, bind: Bind, claim: Json, change: Json, part: str = "") -> Reply:
         """Raises Retry if the claim has changed since it was read."""
@@ -200,9 +195,7 @@ class DeviceClaimWriter:
             by_class.setdefault(name, []).append(request)
         found: list[Json] = []
         for name, requests in by_class.items():
-            reply = call(self._client, "GET", CLASS.path("", name))
-            if not reply.ok:
-                raise pod_requests.Refused(f"DeviceClass {name}: {reply.error().message}")
+            reply = checked(call(self._client, "GET", CLASS.path("", name)), f"DeviceClass {name}")
             spec = object_of(reply, CLASS, name).get("spec") or {}
             found += (
                 _entry("FromClass", each, requests, chosen) for each in spec.get("config") or ()

@@ -59,19 +59,17 @@ class EventWriter:
         self._written[digest] = self._runtime.monotonic()
         namespace = involved["namespace"] or "default"  # of objects without a namespace
         name = f"{involved['name'][:200]}.{digest}"
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": involved,
-            "reason": reason,
-            "message": message[:1000],
-            "type": kind,
-            "source": {"component": "lockstep"},
-            "firstTimestamp": stamp(self._runtime.time()),
-            "lastTimestamp": stamp(self._runtime.time()),
-            "count": 1,
-        }
+        event = EVENT.body(
+            metadata={"name": name, "namespace": namespace},
+            involvedObject=involved,
+            reason=reason,
+            message=message[:1000],
+            type=kind,
+            source={"component": "lockstep"},
+            firstTimestamp=stamp(self._runtime.time()),
+            lastTimestamp=stamp(self._runtime.time()),
+            count=1,
+        )
         try:
             reply = client.call("POST", EVENT.path(namespace), event)
             if reply.status == 409:

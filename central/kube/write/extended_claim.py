@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from central.kube.decode.quantities import parse_exact
+from central.kube.resource_paths import BY_KIND
 from central.model.decisions import Bind
 from central.model.device_claims import AllocatedDevice, ClaimAllocation
 from central.model.json_types import Json
@@ -77,12 +78,7 @@ def claim_of(
         "finalizers": [finalizer],
     }
     spec = {"devices": {"requests": sorted(requests, key=lambda each: str(each["name"]))}}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": meta,
-        "spec": spec,
-    }
+    claim = BY_KIND["ResourceClaim"].body(metadata=meta, spec=spec)
     status = {"resourceClaimName": name, "requestMappings": uses}
     return claim, planned._replace(claim=name, devices=tuple(devices)), status
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, STRATEGIC, Client
-from central.kube.write.pod_requests import Refused
+from central.kube.write.pod_requests import checked
 from central.kube.write.retrying import Retry, call, object_of
 from central.model.facts import Taint
 
@@ -63,13 +63,10 @@ class NodeWriter:
 
     def _read(self, name: str) -> dict[str, Any]:
         reply = call(self._client, "GET", NODE.path(name=name))
-        if not reply.ok:
-            raise Refused(reply.error().message)
-        return dict(object_of(reply, NODE, name))
+        return dict(object_of(checked(reply), NODE, name))
 
     def _patch(self, path: str, body: Any, kind: str) -> None:
         reply = call(self._client, "PATCH", path, body, kind)
         if reply.status == 409:
             raise Retry(reply.error().message)
-        if not reply.ok:
-            raise Refused(reply.error().message)
+        checked(reply)

@@ -49,7 +49,7 @@ def _answered(decision: ObjectDecision, why: str = "", code: int = 0, uid: str =
 
 def _create(client: Client, decision: Create, for_coordinators: Mapping[str, str]) -> Answered:
     resource = BY_KIND[decision.kind]
-    body = {"apiVersion": resource.api_version, "kind": decision.kind, **decision.body}
+    body = resource.body(**decision.body)
     path = resource.path(decision.namespace)
     if decision.keys or decision.certificate:
         # Generating keys takes a tenth of a second: not for a Secret that exists, as a dry run shows.

@@ -26,6 +26,13 @@ class Refused(Exception):
     """The API server answered the request with an error that its repetition would not change soon."""
 
 
+def checked(reply: Reply, what: str = "") -> Reply:
+    """Returns the reply. Raises Refused for an error, with what the request was about."""
+    if not reply.ok:
+        raise Refused(f"{what}: {reply.error().message}" if what else reply.error().message)
+    return reply
+
+
 def bind(client: Client, decision: Bind) -> BindDone | BindFailed:
     """Raises Retry, and Refused: then settle() says what became of the pod."""
     namespace, name = decision.namespace, decision.name
@@ -75,9 +82,7 @@ def read_pod(client: Client, namespace: str, name: str, uid: str) -> Json | None
         return None
     if reply.status == 404:  # of its path, by a proxy
         raise Retry(reply.error().message)
-    if not reply.ok:
-        raise Refused(reply.error().message)
-    pod = object_of(reply, POD, name)
+    pod = object_of(checked(reply), POD, name)
     return pod if pod["metadata"]["uid"] == uid else None
 
 

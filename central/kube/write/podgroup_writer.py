@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client
-from central.kube.write.pod_requests import Refused
+from central.kube.write.pod_requests import Refused, checked
 from central.kube.write.retrying import Retry, call, object_of
 from central.model.json_types import Json
 from central.model.pending_causes import CAUSES
@@ -49,8 +49,8 @@ class PodGroupWriter:
         made = call(self._client, "POST", PODGROUP.path(space), wanted)
         if made.status == 409:
             self._update(gang, wanted)
-        elif not made.ok:
-            raise Refused(made.error().message)
+        else:
+            checked(made)
         self._patch(PODGROUP.path(space, gang.name) + "/status", {"status": _status(gang)})
 
     def _update(self, gang: MirroredGang, wanted: Json) -> None:
@@ -73,8 +73,7 @@ class PodGroupWriter:
         reply = call(self._client, "PATCH", path, body, MERGE)
         if reply.status == 404:
             raise Retry(reply.error().message)
-        if not reply.ok:
-            raise Refused(reply.error().message)
+        checked(reply)
 
 
 def _podgroup(gang: MirroredGang) -> Json:
@@ -83,17 +82,13 @@ def _podgroup(gang: MirroredGang) -> Json:
     spec: Json = {"minMember": gang.least, "queue": gang.queue}
     if gang.task_least:
         spec["minTaskMember"] = dict(gang.task_least)
-    return {
-        "apiVersion": PODGROUP.api_version,
-        "kind": PODGROUP.kind,
-        "metadata": {
-            "namespace": gang.namespace,
-            "name": gang.name,
-            "annotations": {GANG_OF: gang.gang},
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
+    meta = {
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "annotations": {GANG_OF: gang.gang},
+        "ownerReferences": [owner],
     }
+    return PODGROUP.body(metadata=meta, spec=spec)
 
 
 def _status(gang: MirroredGang) -> Json:

@@ -92,12 +92,10 @@ def _checked(there: Progress, ours: Progress, version: str) -> str:
 
 def _write(client: Client, job: ProgressOf, progress: Progress, version: str) -> Reply:
     meta: dict[str, Any] = {"name": job.name, "namespace": job.namespace}
-    body: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "data": {"run": str(progress.run), "pod": progress.pod},
-        "binaryData": {"state": base64.b64encode(progress.state).decode()},
-    }
+    body = _CONFIGMAP.body(
+        data={"run": str(progress.run), "pod": progress.pod},
+        binaryData={"state": base64.b64encode(progress.state).decode()},
+    )
     if version:
         body["metadata"] = {**meta, "resourceVersion": version}
         return call(client, "PATCH", job.path, body, MERGE)

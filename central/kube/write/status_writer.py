@@ -355,8 +355,7 @@ def _reference(reply: Reply, of: ResourcePath, namespace: str, name: str) -> Jso
 
 
 def _object(of: ResourcePath, namespace: str, name: str, uid: str) -> Json:
-    place = {"namespace": namespace, "name": name, "uid": uid}
-    return {"apiVersion": of.api_version, "kind": of.kind, **place}
+    return of.body(namespace=namespace, name=name, uid=uid)
 
 
 def _pod(namespace: str, name: str, uid: str) -> Json:

@@ -21,7 +21,6 @@ from central.kube.write.retrying import Retry, call, object_of
 from central.model import limits
 from central.model.facts import PastUsageSeen, QueuePast, TenantDebt
 from central.model.inflate import inflated
-from central.model.json_types import Json
 
 NAME = "lockstep-queue-usage"
 QUEUES_MOST = 5000
@@ -51,12 +50,8 @@ def save(client: Client, namespace: str, usage: PastUsageSeen) -> None:
     text = _text(usage)
     if len(text) > TEXT_MOST:
         raise NotKept(f"the past use of {len(usage.queues)} queues has {len(text)} bytes")
-    body: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": NAME, "namespace": namespace},
-        "binaryData": {_KEY: text.decode()},
-    }
+    meta = {"name": NAME, "namespace": namespace}
+    body = _CONFIGMAP.body(metadata=meta, binaryData={_KEY: text.decode()})
     reply = call(client, "PATCH", _CONFIGMAP.path(namespace, NAME), body, MERGE)
     if reply.status == 404:
         reply = call(client, "POST", _CONFIGMAP.path(namespace), body)
