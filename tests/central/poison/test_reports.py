@@ -112,7 +112,7 @@ def refused(message: pb.NodeReport) -> str:
         (grants(devices=limits.GRANT_DEVICES + 1), "grants[0].device_ids"),
         (grants(share=HUGE), "grants[0].limits[share]"),
         (grants(memory=-HUGE), "grants[0].limits[memory]"),
-        (rows(rate=float("nan")), "topology.bandwidth[0]: nan"),
+        (rows(rate=float("nan")), "topology.bandwidth[0].gb_per_s[0]: nan"),
         (lambda m: m.topology.weak.add(a=99), "topology.weak[0]: 99"),
         (lambda m: m.topology.islands.add(gpus=[0] * 10_000), "topology.islands[0]"),
         (lambda m: m.topology.islands.add(gpus=[70]), "topology: an island has an unknown GPU"),
