@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import grpc.aio
 
@@ -153,17 +153,12 @@ def _start_writers(
 ) -> None:
     options = MarkerOptions(settings.node_labels, settings.node_condition, settings.node_taint)
     if settings.pod_groups_for_controllers:
-        mirror = PodGroupMirror(client, loop, may_act=election.may_act)
-        mirror.start()
-        stack.callback(mirror.stop)
+        _start(PodGroupMirror(client, loop, may_act=election.may_act), stack)
     if options.wanted:
-        marker = NodeMarker(client, loop, options, may_act=election.may_act)
-        marker.start()
-        stack.callback(marker.stop)
+        _start(NodeMarker(client, loop, options, may_act=election.may_act), stack)
     store = UsageStore(client, loop, settings.namespace, may_act=election.may_act)
     store.restore()
-    store.start()
-    stack.callback(store.stop)
+    _start(store, stack)
 
 
 def _refuse_beside_volcano(settings: Settings, client: Client, stopping: Stopping) -> None:
@@ -265,7 +260,7 @@ class _Leader(NamedTuple):
             loop, surveyor, records = observed.loop, observed.surveyor, observed.records
             records.adopt(history.open_records())
             made = HistoryRecorder(history, observed.allocations, records, loop, surveyor)
-            _record(made, stack)
+            _start(made, stack)
         asked = what_if_process(settings, client, self.credentials, server, what_if)
         serve_console(settings, client, self.credentials, services.api, stack, what_if=asked)
         self._schedule(services, stack)
@@ -358,8 +353,7 @@ def _serve_probes(settings: Settings, metrics: Metrics, stack: ExitStack) -> Non
         )
     except Unservable as error:
         raise CannotStart(str(error)) from error
-    probes.start()
-    stack.callback(probes.stop)
+    _start(probes, stack)
     log.info("serving metrics and probes on port %d", probes.port)
 
 
@@ -379,15 +373,21 @@ def _trace(
     exporter = TraceExporter(collector)
     stages = GangStages(scheduler, exporter.put)
     metrics.add(exporter.families, stages.families)
-    exporter.start()
-    stack.callback(exporter.stop)
+    _start(exporter, stack)
     log.info("sending a trace for each gang to %s", collector)
     return stages
 
 
-def _record(recorder: HistoryRecorder, stack: ExitStack) -> None:
-    recorder.start()
-    stack.callback(recorder.stop)
+class _Part(Protocol):
+    """A part that runs in threads of its own beside the loop."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def _start(part: _Part, stack: ExitStack) -> None:
+    part.start()
+    stack.callback(part.stop)
 
 
 def _open_journal(settings: Settings, scheduler: Scheduler) -> Journal | None:

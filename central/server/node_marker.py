@@ -25,7 +25,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import node_labels
 from central.scheduler.status.node_marks import NodeMarks, marks_of
 from central.server.rounds import Rounds
-from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,7 @@ class NodeMarker(Rounds):
 
     def check(self) -> int:
         """One round; returns the number of changes. Raises TimeoutError."""
-        question = SlicedQuestion(self._read_nodes, clock=self._runtime.monotonic)
-        while not self._loop.ask(question):
-            pass
-        nodes: list[SeenNode] = question.answer
+        nodes = ask_in_slices(self._loop, self._read_nodes, clock=self._runtime.monotonic)
         # Round about, so that changes that fail again and again leave their turn to the others.
         nodes = sorted(nodes, key=lambda node: (node.name <= self._last, node.name))
         names = {node.name for node in nodes}

@@ -24,7 +24,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status import gang_status
 from central.server.rounds import Rounds
-from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
@@ -60,10 +60,7 @@ class PodGroupMirror(Rounds):
 
     def check(self) -> int:
         """One round; returns the number of PodGroups that it tried to write. Raises TimeoutError."""
-        question = SlicedQuestion(_read_gangs, clock=self._runtime.monotonic)
-        while not self._loop.ask(question):
-            pass
-        gangs: dict[GangKey, MirroredGang] = question.answer
+        gangs = ask_in_slices(self._loop, _read_gangs, clock=self._runtime.monotonic)
         for key in self._written.keys() - gangs.keys():
             del self._written[key]
         # Round about, so that writes that fail again and again leave their turn to the others.

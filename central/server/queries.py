@@ -35,7 +35,7 @@ from central.server.stats import count_gpus
 from central.server.stats.node_rows import problem_of
 from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
-from central.server.stats.sliced_question import SlicedQuestion
+from central.server.stats.sliced_question import ask_in_slices
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse, indices_of, mask_of
 
@@ -64,10 +64,8 @@ class ClusterQueries:
     def node_views(self, node: str) -> Sequence[NodeView]:
         if node:
             return self._loop.ask(lambda scheduler: node_views(scheduler, node))
-        question = SlicedQuestion(_every_node)  # 0.2 s for 5,000 nodes, which no cycle waits for
-        while not self._loop.ask(question):
-            pass
-        views: list[NodeView] = question.answer
+        # 0.2 s for 5,000 nodes, which no cycle waits for
+        views: list[NodeView] = ask_in_slices(self._loop, _every_node)
         return views
 
     def explain(self, namespace: str, name: str) -> Explanation | None:

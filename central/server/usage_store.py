@@ -21,7 +21,7 @@ from central.kube.write.usage_map import NotKept
 from central.model.facts import Fact, PastUsageSeen, QueuePast
 from central.scheduler.scheduler import Scheduler
 from central.server.rounds import Rounds
-from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
@@ -78,10 +78,7 @@ class UsageStore(Rounds):
     def check(self) -> None:
         if not self._may_act():
             return
-        question = SlicedQuestion(_read_usage, clock=self._runtime.monotonic)
-        while not self._loop.ask(question):
-            pass
-        usage: PastUsageSeen = question.answer
+        usage = ask_in_slices(self._loop, _read_usage, clock=self._runtime.monotonic)
         is_empty = not (usage.queues or usage.debts)
         if not self._may_act() or (is_empty and self._is_empty):
             return

@@ -9,13 +9,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from central.server.history import pictures
 from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
 from central.server.history.gang_records import GangRecords
 from central.server.history.history_store import FINE_S, HistoryStore, HistoryUnusable
 from central.server.loop import Loop
-from central.server.stats.sliced_question import SlicedQuestion
+from central.server.stats.sliced_question import Steps, ask_in_slices
 from central.server.stats.surveyor import SurveySource
 from central.server.throttled_log import ThrottledLog
 
@@ -76,11 +77,9 @@ class HistoryRecorder:
     def _begin(self) -> None:
         """Starts a new process' entries, or those of a file that replaced a damaged one."""
         files = self._store.files
-        question = SlicedQuestion(self._allocations.steps)
-        while not self._loop.ask(question):
-            if self._stopping.is_set():
-                return
-        missed = self._store.end_all_but(question.answer)
+        if (open_ones := self._ask(self._allocations.steps)) is None:
+            return
+        missed = self._store.end_all_but(open_ones)
         if missed:
             log.info(
                 "history: the ends of %d allocations were missed while no scheduler wrote it",
@@ -94,11 +93,8 @@ class HistoryRecorder:
         self._unsaved = []
 
     def _save_records(self) -> None:
-        question = SlicedQuestion(self._records.steps)
-        while not self._loop.ask(question):
-            if self._stopping.is_set():
-                return
-        self._store.keep_records(question.answer)
+        if (changed := self._ask(self._records.steps)) is not None:
+            self._store.keep_records(changed)
 
     def _add_use(self) -> None:
         """Adds what pods used of their GPUs since the last time, twice a minute."""
@@ -106,11 +102,13 @@ class HistoryRecorder:
         if (elapsed_s := now - self._used_at) < USE_EVERY_S:
             return
         self._used_at = now
-        question = SlicedQuestion(lambda scheduler: self._records.add_use(scheduler, elapsed_s))
-        while not self._loop.ask(question):
-            if self._stopping.is_set():
-                return
-        self._store.add_use(question.answer)
+        used = self._ask(lambda scheduler: self._records.add_use(scheduler, elapsed_s))
+        if used is not None:
+            self._store.add_use(used)
+
+    def _ask(self, steps: Steps) -> Any:
+        """Returns the answer of the loop; None if this thread stops before it is complete."""
+        return ask_in_slices(self._loop, steps, stopped=self._stopping.is_set)
 
     def _contained(self, act: Callable[[], None]) -> None:
         try:

@@ -6,10 +6,7 @@
             yield                             # here the loop may go on with its next cycle
         return answer
 
-    question = SlicedQuestion(steps)
-    while not loop.ask(question):
-        ...
-    question.answer
+    answer = ask_in_slices(loop, steps)
 
 Between two slices the state may change, so a step looks up by key what it reads. The answer is not a picture of one
 moment: the parts of it are as old as the question took.
@@ -56,3 +53,18 @@ class SlicedQuestion:
             self.answer = end.value
             return True
         return False
+
+
+def ask_in_slices(
+    loop: QuestionLoop,
+    steps: Steps,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Any:
+    """Returns the answer; None if `stopped` comes true before it is complete. Raises TimeoutError."""
+    question = SlicedQuestion(steps, clock=clock)
+    while not loop.ask(question):
+        if stopped():
+            return None
+    return question.answer

@@ -13,7 +13,7 @@ from central.model.json_types import Json
 from central.server.grpc.visibility import Viewer
 from central.server.history.gang_records import GangRecords
 from central.server.history.past_cluster import PastCluster
-from central.server.stats.sliced_question import QuestionLoop, SlicedQuestion, Steps
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.stats.surveyor import Survey
 from central.server.web import job_lists
 from central.server.web.history_api import DAY_S, TIME_MOST
@@ -106,13 +106,13 @@ class RecordApi:
         return lambda text: viewer.redacted(text, namespaces)
 
     def _summaries(self) -> list[Json]:
-        listed: list[Json] = self._sliced(self._records.listed)
+        listed: list[Json] = ask_in_slices(self._loop, self._records.listed)
         uids = {each["uid"] for each in listed}
         past = _read(PastCluster.ended, self._past) if self._past is not None else []
         return [*listed, *(each for each in past if each["uid"] not in uids)]
 
     def _read_events(self, since_s: float | None = None) -> list[Json]:
-        shown, ended = self._sliced(self._records.events)
+        shown, ended = ask_in_slices(self._loop, self._records.events)
         found = [
             *({**facts, "events": events} for facts, events in shown),
             *map(orjson.loads, ended),
@@ -122,12 +122,6 @@ class RecordApi:
             past = _read(lambda past: past.events(since), self._past)
             found += [each for each in past if each["uid"] not in uids]
         return found
-
-    def _sliced(self, steps: Steps) -> Any:
-        question = SlicedQuestion(steps)
-        while not self._loop.ask(question):
-            pass
-        return question.answer
 
 
 class _Shared:
