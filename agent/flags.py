@@ -62,7 +62,7 @@ def _add_command(kinds: Any, name: str, about: str) -> argparse.ArgumentParser:
 
 def _channel(text: str) -> int:
     if not text.isdecimal() or int(text) > MOST_CHANNELS:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a channel from 0 to {MOST_CHANNELS}")
+        raise ValueError(f"'{text}' is not a channel from 0 to {MOST_CHANNELS}")
     return int(text)
 
 
@@ -70,19 +70,11 @@ def _mount(text: str) -> tuple[tuple[str, str], ...]:
     host, colon, inside = text.partition(":")
     paths = (host, inside)
     if not colon or not all(PATH.fullmatch(each) and ".." not in each for each in paths):
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f"'{text}' is not two absolute paths, such as "
             "/home/kubernetes/bin/nvidia:/usr/local/nvidia"
         )
     return (paths,)
-
-
-def _shared_gpus(text: str) -> str:
-    try:
-        sharing_mode.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _limit(text: str) -> int:
@@ -90,21 +82,7 @@ def _limit(text: str) -> int:
         return -1
     if text.isascii() and text.isdigit() and int(text) < 2**31 - 1:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor max")
-
-
-def _nics(text: str) -> tuple[str, ...]:
-    try:
-        return selector.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _rails(text: str) -> tuple[str, ...]:
-    try:
-        return rails.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    raise ValueError(f"{text!r} is neither a whole number nor max")
 
 
 def _count(text: str) -> int:
@@ -112,13 +90,13 @@ def _count(text: str) -> int:
         return 0
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 1000:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
+    raise ValueError(f"{text!r} is not a whole number from 1 to 1000")
 
 
 def _node(text: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", text, re.ASCII):
         return text
-    raise argparse.ArgumentTypeError(
+    raise ValueError(
         f"{text!r} is not a node name: lower-case letters, digits, - and ., as shown by "
         f"kubectl get nodes"
     )
@@ -128,7 +106,7 @@ def _server(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not text or (host and colon and port.isdigit() and 0 < int(port) < 65536):
         return text
-    raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    raise ValueError(f"{text!r} is not HOST:PORT")
 
 
 def _seconds(text: str) -> float:
@@ -137,7 +115,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.05 <= seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds (0.05 to 86400)")
+        raise ValueError(f"{text!r} is not a number of seconds (0.05 to 86400)")
     return seconds
 
 
@@ -146,8 +124,8 @@ _TYPES: dict[str, Callable[[str], object]] = {  # by the value's name; else Path
     "HOST:PORT": _server,
     "NUMBER": _channel,
     "HOST:CONTAINER": _mount,
-    "GPUS": _shared_gpus,
-    "NICS": _nics,
+    "GPUS": sharing_mode.checked,
+    "NICS": selector.parse,
     "N": _count,
     "NAME": _node,
 }
@@ -272,7 +250,7 @@ RUN_FLAGS: tuple[tuple[Any, ...], ...] = (  # rows for _add
         "auto: each NIC that is served is a rail, that of GPU 0 first; or a list as for "
         "--rdma-devices, the NICs of rail 0 first (default none)",
         ("none",),
-        _rails,
+        rails.parse,
     ),
     (
         "--device-info-dir DIR",

@@ -36,6 +36,12 @@ class SharingModes:
         return found[-1] if found else SharingMode()
 
 
+def checked(text: str) -> str:
+    """Returns the text. Raises ValueError as parse()."""
+    parse(text)
+    return text
+
+
 def parse(text: str) -> SharingModes:
     """Raises ValueError, naming the part."""
     lines = (line.partition("#")[0].strip() for line in text.replace(";", "\n").splitlines())

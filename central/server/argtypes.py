@@ -2,7 +2,7 @@
 
 import os
 import re
-from argparse import Action, ArgumentParser, ArgumentTypeError
+from argparse import Action, ArgumentParser
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,13 +61,13 @@ def _as_typed(default: object) -> str:
 def names(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if len(set(found)) != len(found):
-        raise ArgumentTypeError(f'"{text}" contains a name twice')
+        raise ValueError(f'"{text}" contains a name twice')
     return found
 
 
 def some_names(text: str) -> tuple[str, ...]:
     if not (found := names(text)):
-        raise ArgumentTypeError(f'"{text}" contains no name')
+        raise ValueError(f'"{text}" contains no name')
     return found
 
 
@@ -88,7 +88,7 @@ def https_url(text: str) -> str:
         or found.fragment
         or "@" in found.netloc
     ):
-        raise ArgumentTypeError(f'"{text}" must be like https://HOST or https://HOST/PATH')
+        raise ValueError(f'"{text}" must be like https://HOST or https://HOST/PATH')
     return text.rstrip("/")
 
 
@@ -108,9 +108,9 @@ def label_keys(text: str) -> tuple[str, ...]:
     found = names(text)
     for key in found:
         if key in (NODE, *PARTS_OF_NODE):
-            raise ArgumentTypeError(f"{key} is a built-in level, below those of the network tree")
+            raise ValueError(f"{key} is a built-in level, below those of the network tree")
         if not _LABEL_KEY.fullmatch(key):
-            raise ArgumentTypeError(f'"{key}" is not a label key, such as lockstep.dev/rack')
+            raise ValueError(f'"{key}" is not a label key, such as lockstep.dev/rack')
     return found
 
 
@@ -120,16 +120,14 @@ def mig_fractions(text: str) -> tuple[tuple[str, Fraction], ...]:
     for each in names(text):
         resource, _, part = each.partition("=")
         if resource in (GPU, GPU_SHARE) or "/" not in resource:
-            raise ArgumentTypeError(
+            raise ValueError(
                 f'"{each}": {resource} is not a MIG resource (nvidia.com/mig-...), a DeviceClass '
                 f"({BY_CLASS}NAME) or another extended resource"
             )
         if _PART.fullmatch(part) is None or not 0 < (value := Fraction(part)) <= 1:
-            raise ArgumentTypeError(
-                f'"{each}": "{part}" is not a part of a GPU, such as 1/4 or 0.25'
-            )
+            raise ValueError(f'"{each}": "{part}" is not a part of a GPU, such as 1/4 or 0.25')
         if resource in found:
-            raise ArgumentTypeError(f'"{text}" contains {resource} twice')
+            raise ValueError(f'"{text}" contains {resource} twice')
         found[resource] = value
     return tuple(found.items())
 
@@ -138,9 +136,9 @@ def node_condition(text: str) -> tuple[str, str]:
     """The type, and the status that means a problem."""
     kind, _, status = text.partition("=")
     if not _LABEL_KEY.fullmatch(kind):
-        raise ArgumentTypeError(f'"{text}" is not a condition type, such as GpuUnhealthy')
+        raise ValueError(f'"{text}" is not a condition type, such as GpuUnhealthy')
     if text != kind and status not in ("True", "False"):
-        raise ArgumentTypeError(f'"{status}" is not a status: True or False')
+        raise ValueError(f'"{status}" is not a status: True or False')
     return kind, status or "True"
 
 
@@ -151,11 +149,11 @@ def node_taint(text: str) -> "Taint":
     key, equals, value = term.partition("=")
     good_value = not equals or _LABEL_VALUE.fullmatch(value)
     if effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-        raise ArgumentTypeError(
+        raise ValueError(
             f'"{text}" is not KEY[=VALUE]:EFFECT with NoSchedule, PreferNoSchedule or NoExecute'
         )
     if not _LABEL_KEY.fullmatch(key) or not good_value:
-        raise ArgumentTypeError(f'"{term}" is not KEY or KEY=VALUE of a taint')
+        raise ValueError(f'"{term}" is not KEY or KEY=VALUE of a taint')
     return Taint(key, value, effect)
 
 
@@ -163,7 +161,7 @@ def address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536:
         return text
-    raise ArgumentTypeError(f'"{text}" is not HOST:PORT')
+    raise ValueError(f'"{text}" is not HOST:PORT')
 
 
 def listen(text: str) -> str:
@@ -178,25 +176,25 @@ def collector(text: str) -> str:
     try:
         return check_url(text) if text else text
     except EndpointUnusable as error:
-        raise ArgumentTypeError(str(error)) from error
+        raise ValueError(str(error)) from error
 
 
 def port(text: str) -> int:
-    if text.isascii() and text.isdigit() and int(text) < 65536:
-        return int(text)
-    raise ArgumentTypeError(f"{text} is not a port (0 to 65535)")
+    return integer(text, 0, 65535, "a port (0 to 65535)")
 
 
 def whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) < 10**9:
-        raise ArgumentTypeError(f"{text} is not a whole number above 0")
-    return int(text)
+    return integer(text, 1, 10**9 - 1, "a whole number above 0")
 
 
 def number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) >= 2**63:
-        raise ArgumentTypeError(f"{text} is not a whole number of 0 or more")
-    return int(text)
+    return integer(text, 0, 2**63 - 1, "a whole number of 0 or more")
+
+
+def integer(text: str, least: int, most: int, what: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 100 and least <= int(text) <= most:
+        return int(text)
+    raise ValueError(f"{text:.100} is not {what}")
 
 
 def gang_rules(path: str) -> "tuple[GangRule, ...]":
@@ -210,42 +208,37 @@ def gang_rules(path: str) -> "tuple[GangRule, ...]":
         with Path(path).open("rb") as file:
             content = file.read(RULES_BYTES + 1)
         if len(content) > RULES_BYTES:
-            raise ArgumentTypeError(f"{path}: more than {RULES_BYTES} bytes")
+            raise ValueError(f"more than {RULES_BYTES} bytes")
         return read_declarations(plain_yaml.load(content.decode()))
     except OSError as error:
-        raise ArgumentTypeError(f"{path}: {error.strerror}") from error
+        raise ValueError(f"{path}: {error.strerror}") from error
     except (ValueError, yaml.YAMLError) as error:  # FieldError and UnicodeDecodeError among them
-        raise ArgumentTypeError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
 
 
 def share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise ArgumentTypeError(f"{text} is not a number from 0 to 1")
-    return value
+    return _decimal(text, 1.0, "a number from 0 to 1")
 
 
 def seconds(text: str) -> float:
+    return _decimal(text, 1e9 - 1, "a number of seconds")
+
+
+def _decimal(text: str, most: float, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 1e9:
-        raise ArgumentTypeError(f"{text} is not a number of seconds")
+    if not 0 <= value <= most:
+        raise ValueError(f"{text} is not {what}")
     return value
 
 
 def span(text: str) -> float:
     """Seconds, of a number of them or of units."""
-    from central.kube.decode.quantities import InvalidQuantity, parse_duration
+    from central.kube.decode.quantities import parse_duration
 
-    try:
-        return parse_duration(f"{text}s" if text.isdigit() else text)
-    except InvalidQuantity as error:
-        raise ArgumentTypeError(str(error)) from error
+    return parse_duration(f"{text}s" if text.isdigit() else text)
 
 
 def domains(text: str) -> dict[str, str]:
@@ -253,12 +246,12 @@ def domains(text: str) -> dict[str, str]:
     pairs = [each.partition("=") for each in text.split(",")]
     for level, equals, name in pairs:
         if not (level and equals):
-            raise ArgumentTypeError(f'"{level}{equals}{name}" is not LEVEL=NAME')
+            raise ValueError(f'"{level}{equals}{name}" is not LEVEL=NAME')
     return {level: name for level, _, name in pairs}
 
 
 def interval(text: str) -> float:
     value = seconds(text)
     if value < SHORTEST_INTERVAL_S:
-        raise ArgumentTypeError(f"{text} is less than {SHORTEST_INTERVAL_S} seconds")
+        raise ValueError(f"{text} is less than {SHORTEST_INTERVAL_S} seconds")
     return value

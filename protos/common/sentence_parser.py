@@ -29,6 +29,16 @@ class SentenceParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """The text of a ValueError of a type's own function is the sentence; argparse would not show it."""
+        kind = self._registry_get("type", action.type, action.type)
+        if kind in (int, float):
+            return super()._get_value(action, arg_string)
+        try:
+            return kind(arg_string)
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise argparse.ArgumentError(action, str(error)) from error
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """argparse would pass over an error, such as of a full disk."""
         (file or sys.stderr).write(message or "")

@@ -20,11 +20,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 def name(text: str) -> str:
     if len(text) > NAME_MOST:
-        raise argparse.ArgumentTypeError(
-            f'"{text[:20]}..." has {len(text)} characters: {NAME_MOST} are allowed'
-        )
+        raise ValueError(f'"{text[:20]}..." has {len(text)} characters: {NAME_MOST} are allowed')
     if not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(
+        raise ValueError(
             f'"{text}" is not a name: use small letters, digits, - and ., with a letter or digit at '
             "both ends"
         )
@@ -32,25 +30,20 @@ def name(text: str) -> str:
 
 
 def count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more")
-    return int(text)
+    return argtypes.integer(text, 0, 10**9 - 1, "a whole number of 0 or more")
 
 
 def pair(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found or not name:
-        raise argparse.ArgumentTypeError(f'"{text}" is not NAME=VALUE')
+        raise ValueError(f'"{text}" is not NAME=VALUE')
     return name, value
 
 
 def duration(text: str) -> str:
-    from central.kube.decode.quantities import InvalidQuantity, parse_duration
+    from central.kube.decode.quantities import parse_duration
 
-    try:
-        parse_duration(text)
-    except InvalidQuantity as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    parse_duration(text)
     return text
 
 
@@ -59,7 +52,7 @@ def time_limit(text: str) -> str:
 
     seconds = parse_duration(duration(text))
     if not 1 <= seconds <= MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f'"{text}" is not between 1s and {MOST_SECONDS} s')
+        raise ValueError(f'"{text}" is not between 1s and {MOST_SECONDS} s')
     return text
 
 
@@ -70,19 +63,17 @@ def memory(text: str) -> str:
 def mounted(text: str) -> tuple[str, str, bool]:
     claim, path, *mode = text.split(":")[:3] if text.count(":") in (1, 2) else ("", "")
     if not path.startswith("/") or mode not in ([], ["ro"]):
-        raise argparse.ArgumentTypeError(f'"{text}" is not CLAIM:/PATH or CLAIM:/PATH:ro')
+        raise ValueError(f'"{text}" is not CLAIM:/PATH or CLAIM:/PATH:ro')
     return name(claim), path, bool(mode)
 
 
 def amounts(text: str) -> list[tuple[str, str]]:
-    from central.kube.decode.quantities import InvalidQuantity, parse_quantity
+    from central.kube.decode.fields import parsed
+    from central.kube.decode.quantities import parse_quantity
 
     pairs = [pair(part.strip()) for part in text.split(",") if part.strip()]
     for name, value in pairs:
-        try:
-            parse_quantity(name, value)
-        except InvalidQuantity as error:
-            raise argparse.ArgumentTypeError(f"{name}: {error}") from error
+        parsed(name, parse_quantity, name, value)
     return pairs
 
 

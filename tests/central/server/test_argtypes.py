@@ -1,6 +1,7 @@
 """Each type of a flag's value at its bounds: what it reads, and the sentence for what it refuses."""
 
 import argparse
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -97,9 +98,8 @@ def test_what_is_read(kind: Callable[[str], Any], text: str, value: Any) -> None
 
 @pytest.mark.parametrize(("kind", "text", "says"), REFUSED)
 def test_what_is_refused(kind: Callable[[str], Any], text: str, says: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError) as error:
+    with pytest.raises(ValueError, match=re.escape(says)):
         kind(text)
-    assert says in str(error.value)
 
 
 def test_the_file_of_gang_rules_is_bounded_and_named(tmp_path: Path) -> None:
@@ -112,10 +112,8 @@ def test_the_file_of_gang_rules_is_bounded_and_named(tmp_path: Path) -> None:
         (b"a: [", ""),
     ):
         file.write_bytes(content)
-        with pytest.raises(argparse.ArgumentTypeError) as error:
+        with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: .*{says}"):
             argtypes.gang_rules(str(file))
-        assert str(error.value).startswith(f"{file}: ")
-        assert says in str(error.value)
 
 
 def test_a_flag_and_its_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from central.server.grpc import query_client
 from central.server.grpc.query_client import CannotAsk, SchedulerAddress
+from protos.common.sentence_parser import SentenceParser
 from tests.central.cli.test_report_command import CannedUsage
 from tests.central.scheduler_process import SchedulerServer, credentials
 from tests.central.server.test_query_service import CannedAnswers
@@ -126,7 +127,7 @@ def test_who_names_a_scheduler(
 
 
 def test_an_address_has_a_port() -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = SentenceParser(exit_on_error=False)
     query_client.add_flags(parser)
     with pytest.raises(argparse.ArgumentError, match="is not HOST:PORT"):
         parser.parse_args(["--server", "scheduler"])

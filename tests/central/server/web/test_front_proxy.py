@@ -6,7 +6,6 @@ import json
 import ssl
 import threading
 import urllib.request
-from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -190,7 +189,7 @@ def test_no_secret_no_word() -> None:
 
 @pytest.mark.parametrize("text", ["http://a", "gpus.example.org", "https://", "https://u@a", "https://a?b", "https://[a"])  # fmt: skip
 def test_an_address_that_is_none(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match="https://HOST"):
+    with pytest.raises(ValueError, match="https://HOST"):
         https_url(text)
 
 
