@@ -6,8 +6,11 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
+from central.kube.decode.fields import DECODE_ERRORS
+from central.kube.decode.pod_affinity import label_expressions
 from central.model.facts import BudgetGone, BudgetSeen
 from central.model.json_types import Json
+from central.model.pod_rules import Expression
 from central.simulator.documents import MakeError
 
 
@@ -17,8 +20,7 @@ class DisruptionBudget:
     name: str
     least: int | Fraction | None  # minAvailable: pods, or a fraction of them
     most: int | Fraction | None  # maxUnavailable
-    labels: Mapping[str, str]
-    expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
+    selector: tuple[Expression, ...]
     pods: set[str] = field(default_factory=set)  # uids of covered pods
     running: set[str] = field(default_factory=set)
     there: bool = False  # its object exists
@@ -31,28 +33,15 @@ class DisruptionBudget:
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if (least is None) == (most is None):
             raise wrong("spec: exactly one of minAvailable and maxUnavailable is required")
-        selector = spec.get("selector") or {}
+        amounts = (_amount(least, "minAvailable", wrong), _amount(most, "maxUnavailable", wrong))
         try:
-            return cls(
-                namespace,
-                name,
-                _amount(least, "spec.minAvailable", wrong),
-                _amount(most, "spec.maxUnavailable", wrong),
-                dict(selector.get("matchLabels") or {}),
-                tuple(
-                    (each["key"], each["operator"], tuple(each.get("values") or ()))
-                    for each in selector.get("matchExpressions") or ()
-                ),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            selector = label_expressions(spec.get("selector") or {}, "spec.selector")
+        except DECODE_ERRORS as error:
             raise wrong(f"spec.selector: invalid: {error}") from error
+        return cls(namespace, name, *amounts, selector)
 
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return (
-            namespace == self.namespace
-            and all(labels.get(key) == value for key, value in self.labels.items())
-            and all(_holds(labels.get(key), *rule) for key, *rule in self.expressions)
-        )
+        return namespace == self.namespace and all(each.matches(labels) for each in self.selector)
 
     def allows(self) -> bool:
         """Returns whether one more running pod may be evicted."""
@@ -92,25 +81,13 @@ class BudgetStatuses:
                 yield fresh
 
 
-def _holds(value: str | None, operator: Any, values: Any) -> bool:
-    match operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None
-
-
-def _amount(value: Any, where: str, wrong: MakeError) -> int | Fraction | None:
+def _amount(value: Any, field: str, wrong: MakeError) -> int | Fraction | None:
     """A whole number, or a fraction."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
         return Fraction(int(value[:-1]), 100)
-    raise wrong(f"{where}: {value!r} is neither a whole number nor a percentage")
+    raise wrong(f"spec.{field}: {value!r} is neither a whole number nor a percentage")
 
 
 def _of(amount: int | Fraction, expected: int) -> int:

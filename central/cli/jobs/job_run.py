@@ -2,10 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
 
 import yaml
 
@@ -14,12 +12,12 @@ from central.cli.exit_codes import CannotDo
 from central.cli.jobs import follow
 from central.cli.jobs.api import JOBS, Api, named
 from central.cli.jobs.job_warnings import warnings
-from central.kube.decode import job_decoder, plain_yaml
+from central.kube.decode import job_decoder
 from central.kube.decode.fields import MalformedObject
 from central.model.json_types import Json
 from protos.names import GPU, GPU_MODEL, RUNS_FOR, TIME_LIMIT, TOPOLOGY_REQUIRED
 
-MOST_TEXT = 64 << 20  # characters of a file; the API server takes 3 MiB of an object
+MOST_TEXT = 64 << 20  # characters of all files; the API server takes 3 MiB of an object
 MANIFESTS = (".yaml", ".yml", ".json")
 
 
@@ -133,7 +131,7 @@ def _from_flags(namespace: str, args: argparse.Namespace) -> Json:
     if args.gpu_model:
         template["metadata"] = {"annotations": {GPU_MODEL: args.gpu_model}}
     spec["tasks"] = [{"name": args.task, "replicas": args.replicas, "template": template}]
-    return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": meta, "spec": spec}
+    return JOBS.body(metadata=meta, spec=spec)
 
 
 def _mounts(pod: Json, args: argparse.Namespace) -> list[Json]:
@@ -154,68 +152,23 @@ def _mounts(pod: Json, args: argparse.Namespace) -> list[Json]:
 
 def read(name: str) -> list[Json]:
     """Every object in the file, in the directory's manifests, or on standard input (-)."""
-    found = list(_read(name))
+    from central.simulator import documents
+
+    found, names = list[Json](), [name]
+    try:
+        if name != "-" and Path(name).is_dir():
+            names = sorted(str(each) for each in Path(name).iterdir() if each.suffix in MANIFESTS)
+            if not names:
+                raise CannotDo(f"{name}: contains no file that ends in {', '.join(MANIFESTS)}")
+        for where, document in documents.read(names, MOST_TEXT):
+            for field, kind in (("apiVersion", str), ("kind", str), ("metadata", dict)):
+                if not isinstance(document.get(field), kind):
+                    raise CannotDo(f"{where}: {field} is missing")
+            found.append(document)
+    except OSError as error:
+        raise CannotDo(f"{name}: {error.strerror}") from error
+    except documents.BadInput as error:
+        raise CannotDo(str(error)) from error
     if not found:
         raise CannotDo(f"{name}: contains no object")
     return found
-
-
-def _read(name: str) -> Iterator[Json]:
-    for where, text in _texts(name):
-        try:
-            documents = plain_yaml.load_all(text)
-        except yaml.YAMLError as error:
-            raise CannotDo(f"{where}: {plain_yaml.sentence(error)}") from error
-        except ValueError as error:  # a date such as 2026-99-99
-            raise CannotDo(f"{where}: {error}") from error
-        for number, document in enumerate(documents, 1):
-            yield from _objects(f"{where}, document {number}", document)
-
-
-def _texts(name: str) -> Iterator[tuple[str, str]]:
-    if name == "-":
-        yield "standard input", _text("standard input", sys.stdin)
-        return
-    path = Path(name)
-    try:
-        files = [path]
-        if path.is_dir():
-            files = sorted(each for each in path.iterdir() if each.suffix in MANIFESTS)
-            if not files:
-                raise CannotDo(f"{name}: contains no file that ends in {', '.join(MANIFESTS)}")
-        for file in files:
-            with file.open(encoding="utf-8") as opened:
-                yield str(file), _text(str(file), opened)
-    except OSError as error:
-        raise CannotDo(f"{name}: {error.strerror}") from error
-
-
-def _text(where: str, opened: TextIO) -> str:
-    """A pipe or a device may have no end."""
-    try:
-        text = opened.read(MOST_TEXT + 1)
-    except UnicodeDecodeError as error:
-        raise CannotDo(f"{where}: not UTF-8 text") from error
-    if len(text) > MOST_TEXT:
-        raise CannotDo(f"{where}: larger than {MOST_TEXT >> 20} MiB")
-    return text
-
-
-def _objects(where: str, document: Any) -> Iterator[Json]:
-    if document is None:
-        return
-    if not isinstance(document, dict):
-        raise CannotDo(f"{where}: expected an object, not {type(document).__name__}")
-    if document.get("kind") == "List":
-        items = document.get("items") or ()
-        if not isinstance(items, list | tuple):
-            raise CannotDo(f"{where}: items: not a list")
-        for item in items:
-            yield from _objects(where, item)
-        return
-    for field in ("apiVersion", "kind"):
-        if not isinstance(document.get(field), str):
-            raise CannotDo(f"{where}: {field} is missing")
-    if not isinstance(document.get("metadata"), dict):
-        raise CannotDo(f"{where}: metadata is missing")
-    yield document

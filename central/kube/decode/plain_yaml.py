@@ -24,12 +24,6 @@ def load(text: str) -> Any:
     return yaml.load(text, LOADER)
 
 
-def load_all(text: str) -> list[Any]:
-    """All documents. Raises as load()."""
-    check(text)
-    return list(yaml.load_all(text, LOADER))
-
-
 def sentence(error: yaml.YAMLError, lines_before: int = 0) -> str:
     """Describes the error and its line. lines_before: lines of the file before the text."""
     mark = getattr(error, "problem_mark", None)

@@ -86,8 +86,8 @@ def test_files_directories_and_standard_input(
 def test_invalid_manifests(lockstep: Lockstep, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     for text, message in (
-        ("a: [", "job.yaml: line 2: not YAML: "),
-        ("- a", "document 1: expected an object, not list"),
+        ("a: [", "job.yaml: document 1: line 2: not YAML: "),
+        ("- a", "document 1: not an object with apiVersion"),
         ("kind: Job", "document 1: apiVersion is missing"),
         ("{apiVersion: v1, kind: Pod}", "document 1: metadata is missing"),
         ("", "contains no object"),
