@@ -1,10 +1,13 @@
-"""`lockstep report`: GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history."""
+"""`lockstep report`: GPU-hours by queue, namespace, user, job or GPU model, from the scheduler's history; and what
+elastic Jobs used their GPUs for, from their records."""
 
 import argparse
 import csv
 import re
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     argtypes.add_flag(
         parser, "--by KEY,...", f"keys of the rows: {', '.join(KEYS)}", type=keys, default="queue"
     )
+    about = "what elastic Jobs of that time used their GPUs for, in their whole lives"
+    argtypes.add_flag(parser, "--goodput", about)
     scheduler_access.add_flags(parser)
     output_format.add(parser, (*output_format.FIGURES, "csv"))
 
@@ -62,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     until = time.time() if args.until is None else args.until
     if args.since >= until:
         raise query_client.CannotAsk("report: --since must be before --until")
+    if args.goodput:
+        return _goodput(args, until)
     reply = query_client.usage(scheduler_access.scheduler_address(args), args.since, until, args.by)
     match args.output:
         case "json" | "yaml":
@@ -72,6 +79,44 @@ def run(args: argparse.Namespace) -> int:
             print(as_table(reply, args.by, terminal_table.width()), end="")
     for note in _notes(reply):
         print(f"lockstep: {note}", file=sys.stderr)
+    return 0
+
+
+def _goodput(args: argparse.Namespace, until: float) -> int:
+    if "model" in args.by:
+        raise query_client.CannotAsk(
+            "report: --goodput is not known by model; leave it out of --by"
+        )
+    names = ["name" if key == "job" else key for key in args.by]
+    sums: dict[tuple[str, ...], Counter[str]] = {}
+    for job in query_client.pages(scheduler_access.scheduler_address(args), "/api/jobs"):
+        if job["activities"] and job["created"] < until and (job["ended"] or until) >= args.since:
+            sums.setdefault(tuple(job[name] for name in names), Counter()).update(job["activities"])
+    total: Counter[str] = sum(sums.values(), Counter())
+    activities = [name for name, seconds in total.most_common() if seconds]
+    rows = sorted(sums.items(), key=lambda row: (-row[1].total(), row[0]))
+    if args.output in output_format.WHOLE:
+        found = [
+            {**dict(zip(args.by, key, strict=True)), "gpu_seconds": {**each}} for key, each in rows
+        ]
+        whole = {"since": _stamp(args.since), "until": _stamp(until), "rows": found}
+        print(output_format.written(whole, args.output), end="")
+    elif args.output == "csv":
+        heads = [*args.by, *(f"{name}_gpu_seconds" for name in activities)]
+        print(
+            _csv(heads, ((key, [each[name] for name in activities]) for key, each in rows)), end=""
+        )
+    elif rows:
+        shown = columns(", ".join([*args.by, "#GPU-hours", *(f"#{name}" for name in activities)]))
+        every = [*rows, (("total", *("" for _ in args.by[1:])), total)]
+        cells = [
+            (*(name or "-" for name in key), f"{each.total() / 3600:.2f}",
+             *(f"{each[name] / (each.total() or 1.0):.1%}" for name in activities))
+            for key, each in every
+        ]  # fmt: skip
+        print(terminal_table.table(shown, cells, wide=False, most=terminal_table.width()), end="")
+    else:
+        print("lockstep: no elastic Job reported its steps in this time", file=sys.stderr)
     return 0
 
 
@@ -92,15 +137,18 @@ def as_json(reply: "pb.UsageReply", by: tuple[str, ...]) -> Any:
 
 
 def as_csv(reply: "pb.UsageReply", by: tuple[str, ...]) -> str:
+    rows = ((row.keys, [*(getattr(row, key) for key in AMOUNTS), _busy(row)]) for row in reply.rows)
+    return _csv([*by, *(f"{key}_gpu_hours" for key in AMOUNTS), "busy"], rows)
+
+
+def _csv(heads: list[str], rows: Iterable[tuple[Iterable[str], Sequence[float | None]]]) -> str:
     """Names may come from tenants: one that a spreadsheet would take for a formula gets an apostrophe."""
     out = StringIO()
     made = csv.writer(out, lineterminator="\n")
-    made.writerow([*by, *(f"{key}_gpu_hours" for key in AMOUNTS), "busy"])
-    for row in reply.rows:
-        names = (f"'{name}" if name[:1] in "=+-@\t" and name else name for name in row.keys)
-        amounts = (repr(round(getattr(row, key), 6)) for key in AMOUNTS)
-        busy = _busy(row)
-        made.writerow([*names, *amounts, "" if busy is None else repr(round(busy, 6))])
+    made.writerow(heads)
+    for keys, amounts in rows:
+        names = (f"'{name}" if name[:1] in "=+-@\t" and name else name for name in keys)
+        made.writerow([*names, *("" if each is None else repr(round(each, 6)) for each in amounts)])
     return out.getvalue()
 
 

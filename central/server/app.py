@@ -121,7 +121,8 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
     counters = GangCounters(scheduler, labels.label)
     allocations = AllocationLog(scheduler) if settings.history is not None else None
     uses = GpuUses(settings.idle_below, settings.idle_after_s)
-    records, training = GangRecords(scheduler, uses), TrainingPlans(labels.label)
+    training = TrainingPlans(labels.label)
+    records = GangRecords(scheduler, uses, training.activities)
     metrics.add(training.times.families)
     publisher, traces = (
         PlanPublisher(training, scheduler),

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 
 from central.cli import output_format, scheduler_access, terminal_table
+from central.cli.jobs import training_page
 from central.cli.jobs.api import Api
 from central.cli.terminal_table import Cell, Row, clock, columns, span
 from central.model.json_types import Json
@@ -75,6 +76,7 @@ def page(record: Json, most: int | None) -> str:
         "Nodes": ", ".join(record["nodes"]),
         "Use": _use(record.get("gpu_use")),
         "GPU-hours": f"{spent['allocated'] / HOUR_S:.2f}{busy}{lost}" if sizes else "",
+        "GPU time": training_page.shares(record.get("activities", {})),
     }
     text = "".join(
         terminal_table.wrapped(f"{head}:", value, INDENT, most) + "\n"

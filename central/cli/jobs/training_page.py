@@ -1,7 +1,7 @@
 """The report of an elastic Job's coordinator in `lockstep job view`: as text, and as `status.training` of its JSON.
 Unknown values are "-", or null."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,9 +35,8 @@ def lines(view: "pb.TrainingView") -> Iterator[tuple[str, str]]:
     if view.progress_age_s > OLD_S:
         said.append(f"as of {duration(view.progress_age_s)} ago")
     yield "Training", "; ".join(said)
-    if total := sum(progress.gpu_seconds.values()):
-        spent = sorted(progress.gpu_seconds.items(), key=lambda one: -one[1])
-        yield "GPU time", ", ".join(f"{each / total:.1%} {name}" for name, each in spent if each)
+    if spent := shares(progress.gpu_seconds):
+        yield "GPU time", spent
     for queue in progress.queues:
         counts = f"{queue.done} done, {queue.leased} leased, {queue.todo} to do"
         parts = [counts + (f", {queue.set_aside} set aside" if queue.set_aside else "")]
@@ -47,6 +46,12 @@ def lines(view: "pb.TrainingView") -> Iterator[tuple[str, str]]:
             parts.append(_rate(queue.tasks_per_s, "tasks"))
         parts.append("over" if _is_over(queue) else _ends(_queue_ends_s(queue)))
         yield "Tasks", f"queue {queue.name}, epoch {queue.epoch}: " + "; ".join(parts)
+
+
+def shares(spent: Mapping[str, float]) -> str:
+    """spent: GPU-seconds by activity. Empty: there are none."""
+    total, found = sum(spent.values()), sorted(spent.items(), key=lambda one: -one[1])
+    return ", ".join(f"{each / total:.1%} {name}" for name, each in found if each)
 
 
 def members(view: "pb.TrainingView") -> list[Row]:

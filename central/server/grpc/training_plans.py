@@ -39,6 +39,8 @@ class TrainingPlans:
         """label: of a queue's name in metrics."""
         self._lock = threading.Lock()
         self.times = ResizeTimes(label)
+        # What each gang's GPUs were used for, in GPU-seconds: GangRecords has an entry for each that it knows.
+        self.activities: dict[JobKey, dict[str, float]] = {}
         self._by_pod: dict[str, PublishedPlan] = {}
         self._pods: dict[JobKey, tuple[str, ...]] = {}
         # Starts at the time, so that no version of an earlier process comes again.

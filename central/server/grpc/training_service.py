@@ -167,6 +167,9 @@ class TrainingService:
             )
         now = time.monotonic()
         self.views.heard(caller.pod_uid, request, now)
+        gang = plan.namespace, f"{plan.name}-{plan.uid}"
+        if (activities := self._plans.activities.get(gang)) is not None:
+            activities.update(request.progress.gpu_seconds)
         self._plans.times.reported(
             caller.pod_uid,
             fact.generation,

@@ -32,6 +32,7 @@ class GangRecord:
     lost: float = 0.0  # of them, since the start or the last checkpoint of evicted pods
     busy: float = 0.0  # utilization times GPU-seconds, as far as agents reported it
     rated: float = 0.0  # GPU-seconds for which they did
+    activities: dict[str, float] = field(default_factory=dict)  # GPU-seconds of members' GPUs
     counted: float = 0.0
     dropped: int = 0  # events
 
@@ -80,6 +81,7 @@ class GangRecord:
             "waited": {**self.waited},
             "nodes": [*self.nodes],
             "gpu_seconds": self._gpu_seconds(),
+            "activities": {**self.activities},
             "counted": self.counted,
         }
 
@@ -93,6 +95,7 @@ class GangRecord:
             "nodes": [*islice(self.nodes, NODES_LISTED)],
             "node_count": len(self.nodes),
             "gpu_seconds": self._gpu_seconds(),
+            "activities": {**self.activities},
             "waited": sum(self.waited.values()),
         }
 
@@ -115,6 +118,7 @@ class GangRecord:
             sizes=sizes,
             nodes=dict.fromkeys(nodes),
             **{name: spent.get(name, 0.0) for name in GPU_SECONDS},
+            activities=rest.pop("activities", {}),
             dropped=dropped,
             **parts,
         )

@@ -56,8 +56,16 @@ Noted = tuple[list[tuple[Json, list[Json]]], list[bytes]]
 
 
 class GangRecords:
-    def __init__(self, scheduler: Scheduler, uses: GpuUses | None = None) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        uses: GpuUses | None = None,
+        activities: dict[tuple[str, str], dict[str, float]] | None = None,
+    ) -> None:
+        """activities: gets an entry by namespace and name for each gang until it is gone, which others keep up to
+        date."""
         self._scheduler, self._uses = scheduler, uses or GpuUses()
+        self._activities = {} if activities is None else activities
         self._known: dict[str, Json] = {}  # by uid, of gangs that are not seen yet
         self._open: dict[GangKey, GangRecord] = {}
         self._began = False
@@ -205,6 +213,7 @@ class GangRecords:
             }
             record = GangRecord(facts, counted=now)
             record.note(created, "created")
+        self._activities[gang.key[:2]] = record.activities
         self._open[gang.key] = record
         return record
 
@@ -271,6 +280,7 @@ class GangRecords:
             return  # it may be restarted; it is closed once it is gone
         self._open.pop(key, None)
         self._left.pop(key, None)
+        self._activities.pop(key[:2], None)
         self._close(record, now)
 
     def _close(self, record: GangRecord, now: float) -> None:

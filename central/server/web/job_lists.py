@@ -128,6 +128,7 @@ def _row(
         "nodes": [] if pending is not None else record.get("nodes", []),
         "node_count": 0 if pending is not None else record.get("node_count", 0),
         "gpu_seconds": record.get("gpu_seconds", dict.fromkeys(GPU_SECONDS, 0.0)),
+        "activities": record.get("activities", {}),
         "waited": (started or until) - record["created"],
         "ran": until - started if started is not None else None,
         "place": place,

@@ -22,6 +22,7 @@ class Records(CannedAnswers):
         run(life, "sweep", T0 + 10, user="jane")
         end(life, "sweep", T0 + 3612, "Succeeded")
         self.record, self.rows = life.record("sweep"), listed(life)
+        self.record["activities"] = {"saving": 1.0, "training": 3.0}
 
     def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
         if path == "/api/job" and query["name"] in ("sweep", "job/sweep"):
@@ -46,6 +47,7 @@ def test_what_happened_to_a_job(lockstep: Lockstep, monkeypatch: pytest.MonkeyPa
     assert "User:         jane" in shown
     assert "State:        completed" in shown
     assert "GPU-hours:    8.00" in shown
+    assert "GPU time:     75.0% training, 25.0% saving" in shown
     words = [line.split() for line in shown.splitlines()]
     happened = [line[2] for line in words if line and line[0] == "1970-01-01"]
     assert happened == ["created", "placed", "bound", "running", "completed"]

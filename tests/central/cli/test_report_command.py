@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -11,8 +11,11 @@ import pytest
 from central.cli import report_command
 from central.cli.main import main
 from central.model.identity import Identity
+from central.model.json_types import Json
 from central.server.grpc.usage_query import UsageReport, UsageRow
+from central.server.grpc.visibility import Viewer
 from protos.stubs import fleet_pb2 as pb
+from tests.central.cli.run_cli import AskedScheduler, Lockstep
 from tests.central.scheduler_process import SchedulerServer, credentials
 from tests.central.server.test_query_service import CannedAnswers
 
@@ -103,6 +106,67 @@ def test_csv_and_json_have_the_same_numbers(report: Report) -> None:
         "busy": 0.634,
     }  # fmt: skip
     assert found["rows"][1]["busy"] is None
+
+
+def of_job(name: str, queue: str, ended: float | None, **activities: float) -> Json:
+    facts = {"name": f"job/{name}", "namespace": "ml", "queue": queue, "user": "jane"}
+    return {**facts, "created": 100.0, "ended": ended, "activities": activities}
+
+
+class ListedJobs(CannedAnswers):
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        assert path == "/api/jobs"
+        rows = [
+            of_job("a", "research", None, training=5400.0, saving=1800.0),
+            of_job("b", "prod", 9000.0, training=900.0, waiting=900.0, saving=0.0),
+            of_job("old", "prod", 199.0, training=1e9),
+            of_job("rigid", "prod", None),
+        ]
+        return {
+            "rows": rows[int(query["after"]) :][:2],
+            "next": 2 if query["after"] == "0" else None,
+        }
+
+
+GOODPUT = ("report", "--goodput", "--since", "1970-01-01T00:03:20Z", "--until", "1970-01-02T00:00Z")
+
+
+@pytest.fixture
+def listed(asked_scheduler: AskedScheduler) -> None:
+    asked_scheduler(ListedJobs())
+
+
+@pytest.mark.usefixtures("listed")
+def test_what_elastic_jobs_used_their_gpus_for(
+    lockstep: Lockstep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row has 100 %. Jobs that had ended before, and those that report no steps, are left out."""
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = lockstep(*GOODPUT).splitlines()
+    assert [line.split() for line in shown] == [
+        ["QUEUE", "GPU-HOURS", "TRAINING", "SAVING", "WAITING"],
+        ["research", "2.00", "75.0%", "25.0%", "0.0%"],
+        ["prod", "0.50", "50.0%", "0.0%", "50.0%"],
+        ["total", "2.50", "70.0%", "20.0%", "10.0%"],
+    ]
+    by_job = csv.DictReader(StringIO(lockstep(*GOODPUT, "--by", "namespace,job", "-o", "csv")))
+    assert next(iter(by_job)) == {
+        "namespace": "ml", "job": "job/a", "training_gpu_seconds": "5400.0",
+        "saving_gpu_seconds": "1800.0", "waiting_gpu_seconds": "0",
+    }  # fmt: skip
+    found = json.loads(lockstep(*GOODPUT, "--by", "user", "-o", "json"))
+    spent = {"training": 6300.0, "saving": 1800.0, "waiting": 900.0}
+    assert found["rows"] == [{"user": "jane", "gpu_seconds": spent}]
+    before = ("--since", "1970-01-01T00:00:00Z", "--until", "1970-01-01T00:01:40Z")
+    assert lockstep(*GOODPUT[:2], *before) == "", "none was there yet"
+
+
+@pytest.mark.usefixtures("listed")
+def test_the_model_of_gpus_is_not_among_what_members_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*GOODPUT, "--by", "queue,model"]) != 0
+    assert "--goodput is not known by model; leave it out of --by" in capsys.readouterr().err
 
 
 def test_a_scheduler_without_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from central.cli.jobs import training_page
+from central.server.grpc import query_client
 from central.standalone.hollow_node import HollowNode
 from protos.names import COORDINATOR_AUDIENCE
 from tests.architecture.sources import ROOT
@@ -331,3 +332,9 @@ def test_a_launchers_steps_reach_the_page_of_the_job(
             assert found is not None
             assert found[1] == 5, "its rank"
             assert str(found[3]).endswith("s"), "the time of a step"
+
+            def trained_s() -> float:
+                record = query_client.page(cluster.door, "/api/job", namespace="ns", name="train")
+                return float(record["activities"].get("training", 0.0))
+
+            cluster.wait("what its time was used for", lambda: trained_s() > 0)

@@ -186,6 +186,22 @@ def test_what_changes_of_size_cost_is_their_mean(
     assert costs(scheduler) == [None, 10.0, 15.0, 307.5]
 
 
+def test_what_gpus_were_used_for_goes_to_the_record_of_the_jobs_gang(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """Other gangs of the name have records of their own, and a gang without a record gets none."""
+    known = scheduler.training_plans.activities
+    report = pb.TrainingReport(progress=pb.TrainingProgress(gpu_seconds={"training": 8.0}))
+    training.Report(report, metadata=MINE)
+    assert known == {}
+    known |= {("team", "train-uid"): {"saving": 1.0}, ("team", "train-other"): {}}
+    training.Report(report, metadata=MINE)
+    assert known == {
+        ("team", "train-uid"): {"saving": 1.0, "training": 8.0},
+        ("team", "train-other"): {},
+    }
+
+
 def test_measured_speeds_are_facts_in_one_order(
     scheduler: SchedulerServer, training: TrainingStub
 ) -> None:

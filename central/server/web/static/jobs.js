@@ -80,8 +80,15 @@ function facts(record, found, now) {
     "GPU use": use(record?.gpu_use, 1),
     priority: found?.priority ? String(found.priority) : "",
     "GPU-hours": spent ? `${(spent.allocated / HOUR_S).toFixed(2)}${spent.rated ? `, ${Math.round((100 * spent.busy) / spent.rated)} % busy` : ""}${spent.lost ? `, ${(spent.lost / HOUR_S).toFixed(2)} of them lost to evictions` : ""}` : "",
+    "GPU time": activities(record?.activities || {}),
   };
   return element("dl", { class: "facts" }, ...Object.entries(shown).filter(([, value]) => value).map(([key, value]) => element("div", {}, element("dt", {}, key), element("dd", {}, value))));
+}
+
+function activities(seconds) {
+  const found = Object.entries(seconds).filter(([, each]) => each).sort((one, other) => other[1] - one[1]);
+  const total = found.reduce((sum, [, each]) => sum + each, 0);
+  return found.map(([name, each]) => `${((100 * each) / total).toFixed(1)} % ${name}`).join(", ");
 }
 
 function present(found, now) {

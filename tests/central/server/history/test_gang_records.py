@@ -27,7 +27,8 @@ class Life:
         """facts: what is there in its first cycle, beside the node."""
         self.scheduler = new_scheduler(factories.LEVELS)
         self.uses = GpuUses()
-        self.records = GangRecords(self.scheduler, self.uses)
+        self.activities: dict[tuple[str, str], dict[str, float]] = {}
+        self.records = GangRecords(self.scheduler, self.uses, self.activities)
         self.records.adopt(known)
         self.tell(now, factories.node("a"), factories.report("a"), *facts)
 
@@ -104,6 +105,26 @@ def test_a_gang_that_runs_and_completes() -> None:
     assert record["nodes"] == ["a"]
     [row] = listed(life)
     assert (row["name"], row["stage"], row["gpus"]) == ("job/train", "completed", 8.0)
+
+
+def test_what_a_job_used_its_gpus_for_is_kept_with_its_record() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    run(life, "plain", T0 + 12, gpus=0)
+    life.activities["ns", "train"].update(training=90.0, saving=10.0)
+    kept = life.record("train")
+    assert kept["activities"] == {"training": 90.0, "saving": 10.0}
+    gang = factories.gang("train", 2, created=T0 + 9, owner="job/train")
+    pods = [factories.pod(f"train-{at}", 4, "train", node="a", phase="Running") for at in range(2)]
+    successor = Life((kept,), gang, *pods, now=T0 + 60)
+    successor.activities["ns", "train"].update(training=190.0)
+    end(successor, "train", T0 + 110, "Succeeded")
+    assert successor.activities == {}, "it is gone"
+    assert successor.record("train")["activities"] == {"training": 190.0, "saving": 10.0}
+    assert listed(successor)[0]["activities"] == {"training": 190.0, "saving": 10.0}
+    assert life.record("plain")["activities"] == {}
+    del kept["activities"]
+    assert GangRecord.read(kept).activities == {}, "of an earlier version"
 
 
 def test_a_gang_that_waits_is_preempted_and_deleted() -> None:
