@@ -27,7 +27,7 @@ from .launch_variables import FRAMEWORKS, variables
 from .membership import Membership
 from .step_file import SAVE_WAIT_S, STOP_WAIT_S, StepFile
 from .step_reports import LauncherReports
-from .warm_spares import WarmSpares
+from .warm_spares import DEFAULT, WarmSpares
 
 PROGRAM = "lockstep-launch"
 BAD_USAGE, TRY_AGAIN = 2, CUT_OFF  # exit codes
@@ -54,6 +54,10 @@ class Launcher:
     def run(self) -> int:
         """The exit code of the member."""
         with self._folder, closing(self._spares):
+            if unknown := self._spares.unknown():
+                _say(
+                    f"--warm: the command's Python finds no module {unknown}, so it is not kept imported"
+                )
             self._spares.prepare()
             number = 0
             while True:
@@ -267,7 +271,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--warm",
-        default="torch",
+        default=DEFAULT,
         metavar="MODULES",
         help="keep one process per rank that has imported these, with commas between, for the next start "
         "(default %(default)s; empty: none)",

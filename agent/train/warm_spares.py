@@ -17,6 +17,12 @@ from typing import NamedTuple
 
 # Memory that the container may still use, for each process; else there are none.
 LEAST_BYTES = 2 << 30
+DEFAULT = "torch"  # module
+_FIND = """import sys
+from importlib.util import find_spec
+names = [each for each in sys.argv[1].split(",") if each]
+tops = [each.partition(".")[0] for each in names]
+print(*(each for each, top in zip(names, tops) if find_spec(top) is None), sep=", ")"""
 _PLAIN_OPTIONS = {"-u", "-O", "-OO", "-B", "-s", "-E", "-q"}  # of the interpreter
 
 
@@ -43,6 +49,17 @@ class WarmSpares:
         self._spares: list[
             tuple[subprocess.Popen[bytes], int]
         ] = []  # and where each waits for its line
+
+    def unknown(self) -> str:
+        """Returns the modules that the command's interpreter does not find. The default may be missing."""
+        if self._program is None or self._modules == DEFAULT:
+            return ""
+        asked = [*self._program.interpreter, "-c", _FIND, self._modules]
+        try:
+            found = subprocess.run(asked, check=False, stdout=subprocess.PIPE, text=True)
+        except OSError:
+            return ""
+        return found.stdout.strip()
 
     @property
     def complete(self) -> bool:

@@ -195,6 +195,27 @@ def test_an_interpreter_that_leaves_out_the_scripts_folder_has_none(
     assert WarmSpares([sys.executable, "x.py"], "slow", 1).complete
 
 
+@pytest.mark.parametrize(
+    ("modules", "unknown"),
+    [
+        ("slow,json.decoder", ""),
+        ("slow,,torhc,json", "torhc"),
+        ("no.such,torch numpy,.x", "no.such, torch numpy, .x"),
+        ("torch", ""),
+        ("", ""),
+    ],
+)
+def test_modules_that_the_interpreter_does_not_find(
+    folder: Path, modules: str, unknown: str
+) -> None:
+    """The default is not asked for: scripts without PyTorch lack it. What is found is not imported."""
+    command = [sys.executable, "-u", "there/program.py"]
+    assert WarmSpares(command, modules, 1, folder).unknown() == unknown
+    assert WarmSpares(["true"], modules, 1, folder).unknown() == ""
+    assert WarmSpares(["python-of-nobody", "a.py"], modules, 1, folder).unknown() == ""
+    assert not (folder / "imports").exists()
+
+
 def test_no_modules_are_no_spares(folder: Path) -> None:
     assert WarmSpares([sys.executable, "x.py"], "", 1).complete
 
@@ -224,7 +245,9 @@ def test_no_limit_is_known_is_no_limit(tmp_path: Path) -> None:
     assert warm_spares.usable_bytes(tmp_path) == float("inf")
 
 
-def test_a_later_generation_starts_in_what_was_imported_meanwhile(folder: Path) -> None:
+def test_a_later_generation_starts_in_what_was_imported_meanwhile(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The spares of the second one import when the first has taken a step, not before."""
     (folder / "trains.py").write_text(
         "import os, sys, time\nimport slow\n"
@@ -247,10 +270,14 @@ def test_a_later_generation_starts_in_what_was_imported_meanwhile(folder: Path) 
     played.meanwhile = meanwhile
     command = [sys.executable, "trains.py"]
     given = argparse.Namespace(
-        command=command, nproc=1, framework="", stop_wait=5.0, save_wait=5.0, warm="slow"
+        command=command, nproc=1, framework="", stop_wait=5.0, save_wait=5.0, warm="slow,torhc"
     )
     assert Launcher(played, given).run() == 0  # type: ignore[arg-type]
     first, second = (folder / "ran").read_text().splitlines()
     assert [first, second] == [
         f"{number} {pid}" for number, pid in zip((5, 6), imports(folder), strict=True)
     ]
+    said = capfd.readouterr().err
+    assert (
+        said.count("lockstep-launch: --warm: the command's Python finds no module torhc, so") == 1
+    )
