@@ -300,6 +300,36 @@ def test_halves_of_a_gpu_and_the_whole_are_never_given_at_once(server: Plane) ->
     end(server, "w")
 
 
+def test_pods_share_a_device_by_capacity(server: Plane) -> None:
+    """Node s has one GPU of 80 GiB, given in steps of 10: two pods of 35 GiB take 40 each, and a third one waits."""
+    ready_node(server.client, "s")
+    one = devices("s", 1, model="shared")
+    policy = {"default": "80Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
+    one["spec"]["devices"][0] |= {
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}},
+    }
+    post(server.client, f"{RESOURCES}/resourceslices", one)
+    chosen = f'device.attributes["{DRIVER}"].model == "shared"'
+    asked = asks(1, chosen, capacity={"requests": {"memory": "35Gi"}})
+    templates = f"{RESOURCES}/namespaces/default/resourceclaimtemplates"
+    post(server.client, templates, template("part", asked))
+    for i in range(2):
+        post(server.client, PODS, member(f"c-{i}", "c", 2, templates=("part",)))
+    eventually(lambda: nodes(server, "c") == ["s"] * 2, 60)
+    allocations = [
+        server.client.get(f"{CLAIMS}/{name}")["status"]["allocation"] for name in given(server)
+    ]
+    results = [result for each in allocations for result in each["devices"]["results"]]
+    assert [each["consumedCapacity"] for each in results] == [{"memory": str(40 << 30)}] * 2
+    assert len({each["shareID"] for each in results}) == 2
+    post(server.client, PODS, member("d-0", "d", 1, templates=("part",)))
+    eventually(lambda: "devices" in json.dumps(pods(server, "d")[0].get("status")), 60)
+    delete(server, "c")
+    eventually(lambda: nodes(server, "d") == ["s"], 60)
+    end(server, "d")
+
+
 def parted(node: str, gpus: int) -> list[Json]:
     """The counters of the GPUs, and the devices that use them: of each GPU the whole and two halves."""
     counters = [{"name": f"gpu-{i}", "counters": {"slices": {"value": "2"}}} for i in range(gpus)]
