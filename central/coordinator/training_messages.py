@@ -17,12 +17,11 @@ _LINE = 1000
 def training_report(state: StoredState, plan: int) -> pb.TrainingReport:
     """Returns the report without values that change all the time."""
     members = state.membership
-    training = members.live.incarnations() if members.live is not None else members.present()
     newest = state.checkpoints.newest()
     restored, restored_in = state.checkpoints.restored
     return pb.TrainingReport(
         plan=plan,
-        members="" if members.over else member_numbers.to_text(training),
+        members="" if members.over else member_numbers.to_text(members.training()),
         checkpoint=newest[0] if newest is not None else "",
         restored=restored,
         restored_in=restored_in,

@@ -98,6 +98,14 @@ class Membership:
         """Incarnations of the processes that joined and are not lost."""
         return self.roster.incarnations()
 
+    def training(self) -> list[int]:
+        """Members that train, those that the others wait for, and as many that wait as spares."""
+        if self.live is None:
+            return [*self.present()]
+        inside, spares = self.live.incarnations(), 0 if self.proposal else self.rules.spares
+        waits = [one for one in self.present() if one not in inside and self._is_wanted(one)]
+        return [*inside, *waits[:spares]]
+
     def answer(self, now: float, member: int | None = None) -> Json:
         """The newest generation, as GET /v1/generation returns it."""
         newest = self.newest
@@ -323,7 +331,8 @@ class Membership:
             if self._is_wanted(member) and member not in self.roster.done and one.not_before <= now
         ]
         found.sort(key=lambda one: (inside.get(one.member) != one.incarnation, one.member))
-        return {one.member: one for one in found[: self._wanted()]}
+        trains = sum(inside.get(one.member) == one.incarnation for one in found)
+        return {one.member: one for one in found[: max(trains, self._wanted())]}
 
     def _propose(self, now: float) -> None:
         target, newest = self._target(now), self.newest

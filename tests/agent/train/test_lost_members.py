@@ -59,19 +59,22 @@ def current(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Story:
-    """Three members of which one is lost, and a fourth one that takes its place when the two others have gone on."""
+    """Three members of which one is lost, and a fourth one that takes its place when the two others have gone on, or
+    as a spare."""
 
-    def __init__(self, stack: ExitStack, folder: Path, script: str) -> None:
-        silent = f"--silent={SILENT_S}"
-        self.training = Training(stack, folder / "elastic", [3, 4], [], guarded(script), silent)
+    def __init__(self, stack: ExitStack, folder: Path, script: str, spares: int = 0) -> None:
+        flags = (f"--silent={SILENT_S}", f"--spares={spares}")
+        sizes = [4] if spares else [3, 4]
+        self.training = Training(stack, folder / "elastic", sizes, [], guarded(script), *flags)
+        self.hurries_at = "1" if spares else "3"
         self.team = self.training.team
         for member in range(4):
             self._start(member)
 
     def _start(self, member: int) -> None:
-        """It rests after each step, but not at size 3."""
+        """It rests after each step, but not at one size."""
         environment = self.training.coordinator.environment(member, OMP_NUM_THREADS="1")
-        self.team.start(f"m{member}", environment, str(STEPS), str(BATCH), "0.2", "3")
+        self.team.start(f"m{member}", environment, str(STEPS), str(BATCH), "0.2", self.hurries_at)
 
     def pids(self, size: int = 0) -> set[int]:
         return {one["pid"] for one in self.training.lines() if size in (0, one["size"])}
@@ -115,6 +118,24 @@ def test_the_others_go_on_in_their_processes(
     assert story.pids(2) < story.pids(3)
     worst = curve.equals(undisturbed)
     print(f"{how.name} of {lost}: {after_s:.1f} s, {len(again)} steps twice, losses: {worst:.1e}")
+
+
+def test_a_spare_takes_the_place_of_a_lost_member(
+    stack: ExitStack, tmp_path: Path, undisturbed: Curve
+) -> None:
+    """It has started and joined before, so the others are never fewer than three."""
+    story = Story(stack, tmp_path, torch_training.SCRIPT, spares=1)
+    story.training.reaches(20, 3)
+    status = story.training.coordinator.get("/v1/status")
+    trains = {one["member"] for one in status["members"]}
+    (spare,) = set(status["present"]) - trains
+    story.finish(max(trains))
+    curve, again = story.counted(undisturbed.ids)
+    assert len(again) <= 1, again
+    assert curve.size_changes() == [3]
+    assert len(story.pids()) == 4, "no process was started again"
+    assert {one["generation"] for one in story.team.said(f"m{spare}")} == {2}
+    curve.equals(undisturbed)
 
 
 def _stops_behind(line: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from central.controllers.training import measured_speeds
+from central.controllers.training.generation import SizePlan
 from central.controllers.training.membership import MembershipRules
 from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.slow_members import ROUNDS
@@ -38,6 +39,19 @@ def told(
     state: StoredState, rates: RequestRates | None = None, now: float = 50.0
 ) -> pb.TrainingProgress:
     return training_progress(state, rates or RequestRates(), PauseMeter(), now)
+
+
+@pytest.mark.parametrize(("spares", "members"), [(0, "0-3"), (1, "0-4")])
+def test_a_spare_is_among_the_members_and_a_newcomer_is_not_yet(spares: int, members: str) -> None:
+    rules = MembershipRules(least=2, most=6, spares=spares)
+    state = StoredState("a/b/c", rules)
+    state.membership.set_plan(0.0, SizePlan(1, tuple(range(4 + spares))))
+    for number in range(4):
+        state.membership.join(0.0, process(number))
+    ack_all(state.membership, 0.0)
+    state.membership.set_plan(1.0, SizePlan(2, tuple(range(5))))
+    state.membership.join(1.0, process(4))
+    assert training_report(state, 0).members == members
 
 
 def test_nothing_is_known_before_the_first_report() -> None:

@@ -31,9 +31,8 @@ class Options:
     preflight: int = 0  # seconds in which members check their pairs before they start; 0: never
     hang_after: int = 60  # seconds without a step, at least; 0: never
     on_hang: str = HANG_POLICIES[0]
-    replace_slow: int = (
-        0  # seconds for which others wait for a member until it is replaced; 0: never
-    )
+    spares: int = 0  # members that wait to replace a lost one
+    replace_slow: int = 0  # seconds until a member for which others wait is replaced; 0: never
 
 
 def check(job: JobSpec, options: Options) -> None:
@@ -71,9 +70,13 @@ def check(job: JobSpec, options: Options) -> None:
         raise BadArgument(
             f'--on-hang: "{options.on_hang}" is not one of {", ".join(HANG_POLICIES)}'
         )
-    for flag, given in (("preflight", options.preflight), ("replace-slow", options.replace_slow)):
+    for flag, given in _of_coordinator(options).items():
         if given and not options.coordinator:
             raise BadArgument(f"--{flag}: needs --coordinator")
+    if options.spares > (more := task.replicas - task.minimum):
+        raise BadArgument(
+            f"--spares: {options.spares} exceeds the {more} pods of task {task.name} above its minAvailable"
+        )
     _check_coordinator(job, task, options)
 
 
@@ -110,13 +113,17 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
         return pod
     if task.name == options.coordinator:
         hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
-        given = {"preflight": options.preflight, "replace-slow": options.replace_slow}
-        checks = [f"--{flag}={seconds}" for flag, seconds in given.items() if seconds]
+        checks = [f"--{flag}={given}" for flag, given in _of_coordinator(options).items() if given]
         flags = [f"--store={options.store}", *checks, *hangs]
         return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)
     return pod
+
+
+def _of_coordinator(options: Options) -> dict[str, int]:
+    names = ("preflight", "spares", "replace_slow")
+    return {name.replace("_", "-"): getattr(options, name) for name in names}
 
 
 def _with_files(pod: Json) -> Json:

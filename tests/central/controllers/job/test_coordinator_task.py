@@ -129,13 +129,17 @@ def test_the_coordinators_pod_runs_it() -> None:
         "--hang-after=60",
         "--on-hang=warn",
     } <= {*container["command"]}
-    assert not [each for each in container["command"] if "-slow" in each or "preflight" in each]
+    assert not [
+        each
+        for each in container["command"]
+        if "-slow" in each or "preflight" in each or "spares" in each
+    ]
     checked = job()
     (elastic,) = (each for each in checked.plugins if each[0] == "elastic")
-    more = ("elastic", (*elastic[1], "--preflight=60", "--replace-slow=300"))
+    more = ("elastic", (*elastic[1], "--preflight=60", "--replace-slow=300", "--spares=2"))
     plugins = tuple(more if each is elastic else each for each in checked.plugins)
     (checking,) = pod(replace(checked, plugins=plugins), "coordinator", 0)["spec"]["containers"]
-    assert {"--preflight=60", "--replace-slow=300"} <= {*checking["command"]}
+    assert {"--preflight=60", "--replace-slow=300", "--spares=2"} <= {*checking["command"]}
     assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
     assert files(made) == {"token", "tls.crt", "tls.key", "scheduler-address", "scheduler-ca.crt"}
     (token,) = (one for one in made["spec"]["volumes"] if one["name"] == "lockstep-scheduler")
@@ -199,11 +203,19 @@ def test_the_call_for_the_secret_asks_for_the_certificate() -> None:
             ("--task=coordinator", "--coordinator=worker"),
             "task worker has 8 pods; it must have one",
         ),
+        (
+            ("--coordinator=coordinator", "--spares=7"),
+            "--spares: 7 exceeds the 6 pods of task worker above its minAvailable",
+        ),
         (("--store=redis",), '--store: "redis" is none of api, none and file:/PATH'),
     ],
 )
 def test_wrong_arguments_are_one_sentence(arguments: tuple[str, ...], told: str) -> None:
     assert told in plugins.check(job(*arguments))
+
+
+def test_all_members_above_the_least_may_be_spares() -> None:
+    assert plugins.check(job("--coordinator=coordinator", "--spares=6")) == ""
 
 
 def test_two_jobs_with_the_same_endpoint() -> None:

@@ -59,6 +59,7 @@ CASES: dict[str, tuple[Callable[[Json], None], str]] = {
     "a step of 30 digits": (given("--step=" + "9" * 30), "spec.plugins.elastic: --step: 9999"),
     "a check of -1 s": (given("--preflight=-1"), 'spec.plugins.elastic: "--preflight=-1": '),
     "a check without a coordinator": (given("--preflight=60"), "spec.plugins.elastic: --preflight: needs --coord"),
+    "spares without a coordinator": (given("--spares=1"), "spec.plugins.elastic: --spares: needs --coordinator"),
     "slow ones without a coordinator": (given("--replace-slow=60"), "spec.plugins.elastic: --replace-slow: needs"),
     "a step that does not fit": (given("--step=3"), "spec.plugins.elastic: --step: 3 does not divide the 10 pods between"),
     "a step of 0": (given("--step=0"), "spec.plugins.elastic: --step: 0 does not divide"),

@@ -365,8 +365,8 @@ def test_errors_name_the_field(spec: JobSpec, told: str) -> None:
             'spec.plugins.ssh: unknown argument "--ssh-prot=22"; did you mean --ssh-port?',
         ),
         (
-            job(elastic=["--spares=1"]),
-            'spec.plugins.elastic: unknown argument "--spares=1"; known: ',
+            job(elastic=["--spared=1"]),
+            'spec.plugins.elastic: unknown argument "--spared=1"; did you mean --spares?',
         ),
         (
             job(elastic=["--within=r"]),

@@ -306,8 +306,37 @@ def test_a_spare_replaces_a_lost_member_at_once() -> None:
     ack_all(made, 0.0)
     assert live(made) == [0, 1, 2]
     made.leave(5.0, 1, 1, 1, "")
+    assert made.training() == [0, 1, 2], "the others wait for the spare"
     ack_all(made, 5.0)
     assert live(made) == [0, 2, 3]
+    made.set_plan(6.0, plan(2, (0, 2, 3)))
+    made.advance(6.0)
+    assert proposed(made) is None, "it is needed, though the scheduler counts the lost one no more"
+    made.set_plan(7.0, plan(3, range(4)))
+    made.join(7.0, process(1, incarnation=2))
+    assert made.training() == [0, 2, 3, 1]
+    made.advance(20.0)
+    assert proposed(made) is None
+    assert live(made) == [0, 2, 3], "the next one waits"
+
+
+def test_spares_that_wait_count_as_members_of_the_plan() -> None:
+    """Else each change of size would seem to be under way for ever, and a spare that leaves would be waited for."""
+    made = Membership(MembershipRules(least=2, spares=2))
+    made.set_plan(0.0, plan(1, range(6)))
+    for member in range(5):
+        made.join(0.0, process(member))
+    ack_all(made, 0.0)
+    assert (live(made), made.training()) == ([0, 1, 2, 3], [0, 1, 2, 3, 4])
+    made.join(1.0, process(5))
+    assert made.training() == [0, 1, 2, 3, 4, 5]
+    made.join(1.0, process(6))
+    assert made.training() == [0, 1, 2, 3, 4, 5], "not of the plan"
+    made.set_plan(2.0, plan(2, (0, 1, 2, 3, 5)))
+    assert made.training() == [0, 1, 2, 3, 5]
+    made.set_plan(3.0, plan(3, (0, 1, 2)))
+    ack_all(made, 3.0)
+    assert (live(made), made.training()) == ([0, 1, 2], [0, 1, 2]), "those that train go on"
 
 
 def test_a_member_belongs_to_its_pod() -> None:
