@@ -101,6 +101,9 @@ class Device:
     ] = ()  # of the counters that it shares with other devices of its pool
     unsupported: str = ""  # why it is not allocated: the field that Lockstep does not support
     shared: tuple[SharedCapacity, ...] | None = None  # None: it is allocated as a whole
+    binds_to_node: bool = False  # its allocation holds for the node that was chosen alone
+    # Conditions that must be true before a pod with it is bound, and those that forbid that.
+    conditions: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ class DeviceClaimSeen:
         ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
     )
     consumed: tuple[Consumed | None, ...] = ()  # by device, as in DeviceUse; empty: all are whole
+    unready: bool = False  # a pod with it is not bound yet, because of its devices' conditions
 
     @property
     def uses(self) -> tuple[DeviceUse, ...]:
@@ -266,6 +270,7 @@ class AllocatedDevice(NamedTuple):
     pool: str
     device: str
     consumed: Consumed | None = None  # as in DeviceUse
+    conditions: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # as in Device
 
     @property
     def id(self) -> DeviceId:

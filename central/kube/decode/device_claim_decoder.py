@@ -52,7 +52,9 @@ GROUPS = (GROUP, "podgroups")  # apiGroup and resource of a PodGroup that uses a
 FINALIZER = "resource.kubernetes.io/delete-protection"
 EXACT, ALL = "ExactCount", "All"
 _TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
-_UNSUPPORTED_IN_DEVICE = ("bindingConditions", "bindsToNode", "nodeAllocatableResources")
+CONDITIONS = ("bindingConditions", "bindingFailureConditions")
+DEVICE = ("driver", "pool", "device")
+_UNSUPPORTED_IN_DEVICE = ("nodeAllocatableResources",)
 _UNSUPPORTED_IN_REQUEST = ("adminAccess", "derivedAttributes")
 _CAPACITY = re.compile(r"(?:[A-Za-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _WHERE = "spec.devices.capacity"
@@ -129,7 +131,14 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
         consumes,
         f"spec.devices.{used[0]}" if used else "",
         tuple(_shared_capacity(name, capacity) for name in sorted(capacity)) if shared else None,
+        raw.get("bindsToNode") is True,
+        _conditions(raw, "spec.devices"),
     )
+
+
+def _conditions(part: Json, field: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    wait, fail = (strings_field(part, key, field, limits.DEVICE_ATTRIBUTES) for key in CONDITIONS)
+    return wait, fail
 
 
 def _shared_capacity(name: str, capacity: Json) -> SharedCapacity:
@@ -256,16 +265,41 @@ def _status(status: Json, pod: str, group: str) -> Json:
     results = list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
     given = [each for each in results if not each.get("adminAccess")]
     found["allocated"] = tuple(
-        DeviceId(*(text_field(each, key, limits.NAME) for key in ("driver", "pool", "device")))
-        for each in given
+        DeviceId(*(text_field(each, key, limits.NAME) for key in DEVICE)) for each in given
     )
     if any(each.get("shareID") for each in given):
         found["consumed"] = tuple(
             _consumed(each) if each.get("shareID") else None for each in given
         )
+    found["unready"] = bool(unready(status)[0])
     if (selector := allocation.get("nodeSelector")) is not None:
         found["places"] = (podspec.node_terms(selector, "status.allocation.nodeSelector"),)
     return found
+
+
+def unready(status: Json) -> tuple[str, bool]:
+    """Returns which condition of which device of an allocated claim keeps its pods from being bound, empty: none; and
+    whether the device has failed."""
+    devices = (status.get("allocation") or {}).get("devices") or {}
+    told = list_field(status, "devices", "status", limits.CLAIM_DEVICES)
+    waits = ""
+    for result in list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES):
+        needed, failing = _conditions(result, "status.allocation")
+        found: Json = {}
+        for each in told:
+            same = all(each.get(key) == result.get(key) for key in DEVICE)
+            if same and each.get("shareID") in (None, result.get("shareID")):
+                some = list_field(each, "conditions", "status.devices", limits.DEVICE_ATTRIBUTES)
+                found |= {one.get("type"): one for one in some if one.get("status") == "True"}
+        name = "/".join(str(result.get(key)) for key in DEVICE)
+        for condition in failing if needed else ():
+            if (one := found.get(condition)) is not None:
+                why = text_field(one, "message") or text_field(one, "reason")
+                return f"device {name} failed: condition {condition} is True ({why:.200})", True
+        lacking = (each for each in needed if each not in found)
+        if not waits and (lacks := next(lacking, "")):
+            waits = f"device {name} is not ready: condition {lacks} is not True"
+    return waits, False
 
 
 def _consumed(result: Json) -> Consumed:

@@ -2,15 +2,17 @@
 
 As kube-scheduler does: the finalizer first, then allocation and reservedFor in one write, each with the resourceVersion
 that was read. A claim that another scheduler has allocated otherwise is an error, and the pod is planned anew. After a
-binding that failed, what was written for it is taken back.
+binding that failed, what was written for it is taken back. Devices with conditions are waited for; an allocation of
+which one fails, or is not ready in time, is taken back, too, unless other pods use it.
 
 Design: docs/design/device-claims.md
 """
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from central.kube.decode.device_claim_decoder import FINALIZER, GROUPS
+from central.kube.decode.device_claim_decoder import CONDITIONS, FINALIZER, GROUPS, unready
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client, Reply
 from central.kube.write import extended_claim, pod_requests
@@ -22,6 +24,8 @@ from central.model.json_types import Json
 
 CLAIM, CLASS = BY_KIND["ResourceClaim"], BY_KIND["DeviceClass"]
 CONFLICT = 409
+POLL_S = 1.0
+READY_WITHIN_S = 600.0  # as kube-scheduler's bindingTimeout
 _WHICH = AllocatedDevice._fields[:4]  # of a device in an allocation
 
 
@@ -31,12 +35,22 @@ class DeviceClaimWriter:
 
     def allocate(self, bind: Bind) -> str:
         """Allocates the pod's claims and reserves them for it. Returns why that is impossible; empty: it is done.
-        Raises Retry."""
+        Raises Retry, also while devices are not ready, and Refused if one has failed."""
+        waits: list[Retry] = []
         for planned in bind.device_claims:
             name = extended_claim.name_of(bind) if planned.served else planned.claim
             allocate = self._allocate_made if planned.served else self._allocate
-            if why := allocate(bind, planned):
+            try:  # so that the devices of all claims are prepared at once
+                why = allocate(bind, planned)
+            except Retry as error:
+                if not error.within_s:
+                    raise
+                waits.append(error)
+                continue
+            if why:
                 return f"ResourceClaim {name} {why}"
+        if waits:
+            raise waits[0]
         return ""
 
     def release(self, bind: Bind) -> None:
@@ -56,7 +70,8 @@ class DeviceClaimWriter:
             status = claim.get("status") or {}
             users = status.get("reservedFor") or []
             others = [user for user in users if user.get("uid") != bind.pod]
-            ours = planned.devices and _devices(status) == _planned(planned) and not others
+            planned_so = planned.devices and _devices(status) == _planned(planned)
+            ours = (planned_so or unready(status)[0]) and not others
             if ours or len(others) < len(users):
                 change: Json = {"reservedFor": others or None}
                 if ours:
@@ -82,13 +97,25 @@ class DeviceClaimWriter:
                 zip(("apiGroup", "resource", "name", "uid"), (*GROUPS, *planned.group), strict=True)
             )
         if any(each.get("uid") == user["uid"] for each in users):
-            return ""
+            return self._check_ready(claim)
         change: Json = {"reservedFor": [*users, user]}
         if allocated is None:
             claim = self._with_finalizer(bind, claim)
             change["allocation"] = self._allocation(claim, planned)
         reply = self._patch(bind, claim, {"status": change}, "/status")
-        return "" if reply.ok else reply.error().message
+        if not reply.ok:
+            return reply.error().message
+        return self._check_ready(object_of(reply, CLAIM, planned.claim))
+
+    @staticmethod
+    def _check_ready(claim: Json) -> str:
+        """Raises Retry while conditions of its devices must be waited for, and Refused if a device has failed."""
+        why, failed = unready(claim.get("status") or {})
+        if failed:
+            raise pod_requests.Refused(f"ResourceClaim {claim['metadata']['name']}: {why}")
+        if why:
+            raise Retry(f"ResourceClaim {claim['metadata']['name']}: {why}", POLL_S, READY_WITHIN_S)
+        return ""
 
     def _read(self, bind: Bind, planned: ClaimAllocation) -> Json | None:
         """Reads the claim. Returns None if it is gone, or another one has its name."""
@@ -175,6 +202,11 @@ class DeviceClaimWriter:
             if device.consumed is not None:
                 result["shareID"] = str(uuid4())
                 result |= {"consumedCapacity": dict(device.consumed)} if device.consumed else {}
+            result |= {
+                key: [*some]
+                for key, some in zip(CONDITIONS, device.conditions, strict=True)
+                if some
+            }
             if tolerations := alternatives.get(device.request, {}).get("tolerations"):
                 result["tolerations"] = tolerations
             results.append(result)
@@ -183,6 +215,8 @@ class DeviceClaimWriter:
         if config := self._config(asked, alternatives, chosen):
             devices["config"] = config
         found: Json = {"devices": devices}
+        if any(wait for wait, _ in (device.conditions for device in planned.devices)):
+            found["allocationTimestamp"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if planned.places:
             found["nodeSelector"] = {"nodeSelectorTerms": [_term(planned.places)]}
         return found

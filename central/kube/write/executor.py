@@ -194,6 +194,8 @@ class DecisionExecutor:
         )
         delay_s = max(delay_s, min(error.after_s, 5.0))
         ticket.failures += 1
+        if error.within_s:
+            ticket.deadline = max(ticket.deadline, ticket.issued_at + error.within_s)
         if ticket.settling:
             if ticket.failures % 16 == 1:  # at first, and then about once a minute
                 log.warning("%s: %s; reading the pod again", _describe(ticket.decision), error.why)

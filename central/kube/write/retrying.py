@@ -17,11 +17,13 @@ from central.model.json_types import Json
 class Retry(Exception):
     """The outcome is not known, or may be another one later: the same request may succeed then."""
 
-    def __init__(self, why: str, after_s: float = 0.0) -> None:
-        """after_s: at least this long, as the server asks."""
+    def __init__(self, why: str, after_s: float = 0.0, within_s: float = 0.0) -> None:
+        """after_s: at least this long, as the server asks. within_s: for so long since the decision, if others are not
+        retried longer"""
         super().__init__(why)
         self.why = why
         self.after_s = after_s
+        self.within_s = within_s
 
 
 def call(

@@ -384,8 +384,8 @@ class DeviceAllocation:
         node = self._nodes[row]
         if node is None or not node_selectors.inside(needs.places, node):
             return False
-        taken = (self._shared[claim].devices for claim, _ in needs.shared if claim in self._shared)
-        return all(node_selectors.inside(self.places(devices), node) for devices in taken)
+        taken = (self._shared[claim] for claim, _ in needs.shared if claim in self._shared)
+        return all(node_selectors.inside(self.places(t.devices, t.row), node) for t in taken)
 
     def _state_on(self, row: int, needs: DeviceNeeds) -> _RowState | None:
         """None: no pod fits."""
@@ -559,13 +559,13 @@ class DeviceAllocation:
         """Returns whether a placed pod may take a device that pods on other nodes could have used."""
         return bool(needs.shared) or (needs.asks and EVERYWHERE in self.pools.by_node)
 
-    def places(self, devices: Iterable[AllocatedDevice]) -> Places:
-        """The nodes from which all of the devices can be used."""
+    def places(self, devices: Iterable[AllocatedDevice], row: int) -> Places:
+        """The nodes from which all of the devices can be used. row: for whose node they were chosen"""
         found: dict[object, None] = {}
         for each in devices:
-            pooled = self.pools.devices.get(each.id)
-            if pooled is not None and pooled.node:
-                return (((Requirement("metadata.name", "In", (pooled.node,), field=True),),),)
+            pooled, node = self.pools.devices.get(each.id), self._nodes[row]
+            if pooled is not None and (pooled.node or pooled.device.binds_to_node) and node:
+                return (((Requirement("metadata.name", "In", (node.name,), field=True),),),)
             for terms in pooled.device.places if pooled is not None else ((),):
                 found[terms] = None
         return tuple(found)  # type: ignore[arg-type]

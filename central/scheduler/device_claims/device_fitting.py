@@ -276,7 +276,8 @@ class NodeDevices:
                         seen = self.kinds[kind][unit]
                         share = seen.shares[bit + alternative] if shared else ()
                         consumed = written(each.device, share or ())
-                        got.append(AllocatedDevice(request[alternative].name, *each.id, consumed))
+                        name, conditions = request[alternative].name, each.device.conditions
+                        got.append(AllocatedDevice(name, *each.id, consumed, conditions))
                 bit += len(request)
             made.setdefault(unit, []).append(tuple(got))
         return [made[unit].pop(0) for unit in units]

@@ -318,9 +318,10 @@ class DeviceClaims:
         seen: PodSeen,
         own: Iterable[tuple[DeviceClaimSpec, tuple[AllocatedDevice, ...]]],
         shared: dict[str, tuple[AllocatedDevice, ...]],
+        row: int,
     ) -> set[str]:
-        """Plans devices for the claims of a placed pod. own: its claims' specs with their devices; shared: by claim,
-        the devices that pods share. Returns the uids of the pods whose charge changed."""
+        """Plans devices for the claims of a pod that is placed on the row. own: its claims' specs with their devices;
+        shared: by claim, the devices that pods share. Returns the uids of the pods whose charge changed."""
         left: dict[DeviceClaimSpec, list[tuple[AllocatedDevice, ...]]] = {}
         for spec, devices in own:
             left.setdefault(spec, []).append(devices)
@@ -335,7 +336,7 @@ class DeviceClaims:
                 if common is None and not left.get(claim.spec):
                     continue
                 devices = left[claim.spec].pop(0) if common is None else common
-                self.plans[key] = DevicePlan(devices, self.allocation.places(devices))
+                self.plans[key] = DevicePlan(devices, self.allocation.places(devices, row))
                 self._hold(key)
             self.plans[key].pods.add(seen.uid)
         return changed
@@ -376,7 +377,7 @@ class DeviceClaims:
         for key in self._keys(seen):
             claim, plan = self._claims.get(key), self.plans.get(key)
             group = (podgroup_name(gang.name), gang.uid) if gang and key in shared else ("", "")
-            if claim is None or (group[1] or seen.uid) in claim.reserved:
+            if claim is None or (not claim.unready and (group[1] or seen.uid) in claim.reserved):
                 continue
             if plan is None or claim.allocated is not None:
                 found.append(ClaimAllocation(claim.name, claim.uid, group=group))

@@ -150,7 +150,7 @@ def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
             lots, common = claims.allocation.confirm(row, needs, len(alike))
             shared |= common
         for pod, lot in zip(alike, lots, strict=False):
-            charged |= claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared)
+            charged |= claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared, row)
     users = (claims.users(pod_device_claims.key_of(claim)) for claim in shared)
     sharing = [state.pods[uid] for uid in sorted(charged.union(*users)) if uid in state.pods]
     freed = snapshot.freed

@@ -12,6 +12,7 @@ from central.kube.decode.device_claim_decoder import (
     decode_slice,
     decode_taint_rule,
     pod_device_claims,
+    unready,
 )
 from central.kube.decode.fields import FieldError, MalformedObject
 from central.model import limits
@@ -133,10 +134,52 @@ def test_the_nodes_of_a_slice_or_device(fields: Json, places: object) -> None:
     assert decode_slice(own).devices[0].places == only
 
 
-@pytest.mark.parametrize("field", ["bindingConditions", "bindsToNode", "nodeAllocatableResources"])
-def test_a_device_with_an_unsupported_field_says_so(field: str) -> None:
-    found = decode_slice(changed(SLICE, f"spec/devices/0/{field}", [1]))
-    assert found.devices[0].unsupported == f"spec.devices.{field}"
+def test_a_device_with_an_unsupported_field_says_so() -> None:
+    found = decode_slice(changed(SLICE, "spec/devices/0/nodeAllocatableResources", [1]))
+    assert found.devices[0].unsupported == "spec.devices.nodeAllocatableResources"
+
+
+def test_a_device_with_conditions() -> None:
+    raw = changed(SLICE, "spec/devices/0/bindsToNode", True)
+    raw = changed(raw, "spec/devices/0/bindingConditions", ["Attached", "Ready"])
+    raw = changed(raw, "spec/devices/0/bindingFailureConditions", ["Broken"])
+    (found,) = decode_slice(raw).devices
+    assert (found.binds_to_node, found.unsupported) == (True, "")
+    assert found.conditions == (("Attached", "Ready"), ("Broken",))
+
+
+NOT_READY = "device d/p/x is not ready: condition Ready is not True"
+FAILED = "device d/p/x failed: condition Broken is True (no cable)"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "share", "expected"),
+    [
+        ({}, None, (NOT_READY, False)),
+        ({"Ready": "Unknown"}, None, (NOT_READY, False)),
+        ({"Ready": "True"}, None, ("", False)),
+        ({"Ready": "True"}, "1", ("", False)),
+        ({"Ready": "True"}, "2", (NOT_READY, False)),
+        ({"Ready": "True", "Broken": "True"}, None, (FAILED, True)),
+        ({"Broken": "True"}, "1", (FAILED, True)),
+        ({"Ready": "True", "Broken": "False"}, None, ("", False)),
+    ],
+)
+def test_what_an_allocated_claim_waits_for(
+    conditions: dict[str, str], share: str | None, expected: tuple[str, bool]
+) -> None:
+    """share: the id in the status of the device"""
+    names = {"driver": "d", "pool": "p", "device": "x"}
+    result = {**names, "bindingConditions": ["Ready"], "bindingFailureConditions": ["Broken"]}
+    given = {**result, "request": "one", "shareID": "1"}
+    told = [
+        {"type": key, "status": conditions[key], "reason": "Cable", "message": "no cable"}
+        for key in conditions
+    ]
+    own = {**names, "conditions": told} | ({"shareID": share} if share else {})
+    status = {"allocation": {"devices": {"results": [given]}}, "devices": [own]}
+    assert unready(status) == expected
+    assert decode_device_claim({**CLAIM, "status": status}).unready == bool(expected[0])
 
 
 def test_devices_share_counters() -> None:

@@ -203,6 +203,74 @@ def test_a_share_is_written_with_what_it_consumes(connected: Connected) -> None:
     assert "consumedCapacity" not in other
 
 
+READY, BROKEN = "Attached", "AttachFailed"
+WAITS = BIND._replace(
+    device_claims=(ClaimAllocation("c", "7", (GIVEN._replace(conditions=((READY,), (BROKEN,))),)),)
+)
+
+
+class AttachedLater(ClaimServer):
+    """A device whose condition is set when its claim has been read so often."""
+
+    def __init__(self, condition: str, reads: int) -> None:
+        super().__init__()
+        self.condition, self.reads, self.bindings = condition, reads, 0
+
+    def answer(self, call: Call) -> Answer:
+        if call.path == PATH and call.method == "GET" and self.status.get("allocation"):
+            self.reads -= 1
+            if not self.reads:
+                told = {"type": self.condition, "status": "True", "message": "no cable"}
+                self.status["devices"] = [{**GIVEN._asdict(), "conditions": [told]}]
+        if call.path.endswith("/binding"):
+            self.bindings += 1
+            assert self.reads <= 0
+        return super().answer(call)
+
+
+def test_the_pod_is_bound_when_its_devices_are_ready(connected: Connected) -> None:
+    """It takes longer than other requests are repeated."""
+    there, facts = AttachedLater(READY, 2), list[Fact]()
+    with Scripted(there.answer) as server:
+        client = connected(server.url)
+        effects = DecisionExecutor(client, facts.append, PlanGate(), workers=2, retry_for_s=0.1)
+        effects.submit([WAITS])
+        eventually(lambda: facts)
+        effects.stop()
+    assert facts == [BindDone("u", "n1")]
+    assert there.bindings == 1
+    (result,) = there.status["allocation"]["devices"]["results"]
+    assert (result["bindingConditions"], result["bindingFailureConditions"]) == ([READY], [BROKEN])
+    assert there.status["allocation"]["allocationTimestamp"].endswith("Z")
+
+
+def test_a_device_that_fails_is_given_back(connected: Connected) -> None:
+    there = AttachedLater(BROKEN, 1)
+    with Scripted(there.answer) as server:
+        found = outcome(connected(server.url), WAITS)
+    why = "device gpu.example/n1/gpu-0 failed: condition AttachFailed is True (no cable)"
+    assert found == BindFailed("u", "n1", f"ResourceClaim c: {why}")
+    assert "allocation" not in there.status
+    assert not there.bindings
+
+
+def test_an_allocation_that_fails_is_taken_back_whoever_made_it(connected: Connected) -> None:
+    """But not while another pod uses it."""
+    named = {"request": "gpu", "driver": "gpu.example", "pool": "n1", "device": "gpu-0"}
+    result = {**named, "bindingConditions": [READY], "bindingFailureConditions": [BROKEN]}
+    told = [{**named, "conditions": [{"type": BROKEN, "status": "True", "reason": "Cable"}]}]
+    for others in ([], [OTHERS]):
+        there = ClaimServer(
+            allocation={"devices": {"results": [result]}}, devices=told, reservedFor=list(others)
+        )
+        with Scripted(there.answer) as server:
+            joins = BIND._replace(device_claims=(ClaimAllocation("c", "7"),))
+            found = outcome(connected(server.url), joins)
+        assert isinstance(found, BindFailed)
+        assert ("allocation" in there.status) == bool(others)
+        assert there.status.get("reservedFor", []) == others
+
+
 def test_devices_are_released_when_the_binding_fails(connected: Connected) -> None:
     there = ClaimServer()
     there.bound = failure(403, "denied by a webhook")

@@ -21,6 +21,7 @@ from central.model.decisions import (
     SetStatus,
     UpdateGangStatus,
 )
+from central.model.device_claims import ClaimAllocation
 from central.model.facts import Answered, BindDone, BindFailed, EvictDone, Fact
 from tests.simulation.nemesis.virtual_runtime import Kernel
 
@@ -87,7 +88,7 @@ class Course:
             self.events.append(path)
             return CONFIG
         self.sent.append((round(self.kernel.now, 3), method, path))
-        if "/persistentvolume" in path:
+        if "/persistentvolume" in path or "/resourceclaims/" in path:
             self.sent.pop()
             return self._say(self.volumes)
         answers = self.gets if method == "GET" else self.posts
@@ -233,6 +234,26 @@ def test_volumes_take_their_time() -> None:
     [fact] = course.facts
     assert isinstance(fact, BindFailed)
     assert "claim c" in fact.why
+
+
+def test_devices_that_do_not_become_ready_fail_the_binding() -> None:
+    """After ten minutes, as kube-scheduler does."""
+    device = {"driver": "d", "pool": "p", "device": "x", "bindingConditions": ["Attached"]}
+    unready = reply(
+        200,
+        kind="ResourceClaim",
+        metadata={"name": "c", "uid": "7"},
+        status={
+            "allocation": {"devices": {"results": [device]}},
+            "reservedFor": [{"resource": "pods", "uid": "u"}],
+        },
+    )
+    decision = BIND._replace(device_claims=(ClaimAllocation("c", "7"),))
+    course = Course(volumes=unready).run(decision)
+    why = "ResourceClaim c: device d/p/x is not ready: condition Attached is not True"
+    assert course.facts == [BindFailed("u", "n1", why)]
+    assert course.answered_at[0] == pytest.approx(599, abs=1.5)
+    assert not course.times("POST")
 
 
 def test_without_the_lease_nothing_is_sent() -> None:

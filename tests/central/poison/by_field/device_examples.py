@@ -62,8 +62,6 @@ def _unsupported_devices() -> Json:
         "consumesCounters": [
             {"counterSet": "c", "counters": counters, "compatibilityGroups": ["g"]}
         ],
-        "bindingConditions": ["ready"],
-        "bindsToNode": True,
         "nodeAllocatableResources": {"cpu": {}},
     }
     raw["spec"]["devices"] = [
@@ -78,6 +76,9 @@ def _slice_of_shared_devices() -> Json:
     raw = device_slice(nodeName="n0")
     raw["spec"]["devices"][0] |= {
         "allowMultipleAllocations": True,
+        "bindsToNode": True,
+        "bindingConditions": ["ready"],
+        "bindingFailureConditions": ["broken"],
         "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}},
     }
     return raw
@@ -124,7 +125,14 @@ def _allocated_claim() -> Json:
         "ownerReferences": [{"kind": "Pod", "controller": True, "uid": "u-p"}],
     }
     given = {"request": "a", "driver": "d.example", "pool": "p", "device": "gpu-0"}
-    share = {"device": "y", "shareID": "1", "consumedCapacity": {"memory": "1Gi"}}
+    share = {
+        "device": "y",
+        "shareID": "1",
+        "consumedCapacity": {"memory": "1Gi"},
+        "bindingConditions": ["ready"],
+        "bindingFailureConditions": ["broken"],
+    }
+    told = {"type": "broken", "status": "True", "reason": "Cable", "message": "none"}
     raw["status"] = {
         "allocation": {
             "devices": {
@@ -136,6 +144,10 @@ def _allocated_claim() -> Json:
             },
             "nodeSelector": TERMS,
         },
+        "devices": [
+            {**given, "device": "y", "shareID": "1", "conditions": [told]},
+            {**given, "device": "y", "shareID": "1", "conditions": [{**told, "message": ""}]},
+        ],
         "reservedFor": [{"apiGroup": "", "resource": "pods", "name": "p", "uid": "u-p"}],
     }
     return raw

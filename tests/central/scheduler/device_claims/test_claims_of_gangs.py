@@ -298,13 +298,43 @@ def test_reasons_name_what_is_missing(case: str) -> None:
 
 
 def test_a_device_with_an_unsupported_field_is_left_alone() -> None:
-    part = replace(device("part"), unsupported="spec.devices.bindsToNode")
+    part = replace(device("part"), unsupported="spec.devices.nodeAllocatableResources")
     cluster = Cluster(slice_of("a", part), a="r0")
     assert not cluster.step(claim("c"), pod("p", "c"))
     assert (
-        "no devices of gpu.example; 1 devices have spec.devices.bindsToNode, which Lockstep does not support"
+        "no devices of gpu.example; 1 devices have spec.devices.nodeAllocatableResources, which Lockstep does not support"
         in cluster.told["p"]
     )
+
+
+def test_a_device_of_all_nodes_is_bound_to_the_one_that_was_chosen() -> None:
+    """A gang whose pods share its claim starts on one node, or not at all; conditions go with the allocation."""
+    conditions = (("Attached",), ("AttachFailed",))
+    one = replace(device("gpu-0"), binds_to_node=True, conditions=conditions)
+    for cpu, fits in ((100, True), (64_000, False)):
+        cluster = Cluster(slice_of("", one, name="s", pool="fabric"), a="r0", b="r0")
+        both = [pod(f"g-{i}", "c", gang="g", size=2, cpu=cpu) for i in range(2)]
+        binds = [each for each in cluster.cycle(claim("c"), *both) if isinstance(each, Bind)]
+        assert len(binds) == 2 * fits
+        for bind in binds:
+            (written,) = bind.device_claims
+            own = Requirement("metadata.name", "In", (bind.node,), field=True)
+            assert written.places == (((own,),),)
+            assert written.devices[0].conditions == conditions
+
+
+def test_a_claim_that_is_not_ready_is_waited_for_again() -> None:
+    """Another replica has reserved it for the pod, and has ended."""
+    given = (DeviceId(DRIVER, "a", "gpu-0"),)
+    for unready in (True, False):
+        there = claim("c", allocated=given, reserved=("uid-of-p",), unready=unready)
+        cluster = Cluster(gpus("a", 1), there, a="r0")
+        (bind,) = [
+            each
+            for each in cluster.cycle(replace(pod("p", "c"), uid="uid-of-p"))
+            if isinstance(each, Bind)
+        ]
+        assert [each.claim for each in bind.device_claims] == ["c"] * unready
 
 
 def test_the_claim_may_come_after_its_pod() -> None:
