@@ -8,9 +8,8 @@ Design: docs/design/device-claims.md
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,29 +32,17 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen, NodeSeen
 from central.model.pod_rules import Requirement
-from central.scheduler.device_claims.device_demand import NO_VALUES, Demand, values_of
-from central.scheduler.device_claims.device_fitting import EMPTY, NodeDevices, SearchLimit
-from central.scheduler.device_claims.device_pools import (
-    EVERYWHERE,
-    CounterKey,
-    DevicePools,
-    PooledDevice,
-)
+from central.scheduler.device_claims.device_demand import Demand
+from central.scheduler.device_claims.device_fitting import MANY, NodeDevices, SearchLimit, most_pods
+from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
-from central.scheduler.device_claims.device_shares import (
-    NO_USES,
-    Share,
-    Uses,
-    is_blocked,
-    left_of,
-    without,
-)
+from central.scheduler.device_claims.device_shares import NO_USES, Uses, left_of
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
+from central.scheduler.device_claims.held_device_uses import HeldDeviceUses
+from central.scheduler.device_claims.same_values import GangValues, RowState, common_sets
 from central.scheduler.inventory.dirty_rows import DirtyRows
 
-MANY = np.int64(2**40)
-SETS_TRIED = 64  # sets of values of an attribute, for one gang
 COUNTS_KEPT = 50_000
 VIEWS_KEPT = 1_000
 # The devices of each of a pod's own claims, in the order of DeviceNeeds.own; None: they could not be fitted.
@@ -89,47 +76,6 @@ class _Unit(NamedTuple):
     values: Values | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _RowState:
-    """What nodes have for pods with equal values of an attribute. One object for all nodes on which the same fits.
-
-    fixed, own: claims on the row and of a pod, as units of `devices`"""
-
-    devices: NodeDevices
-    fixed: list[int]
-    own: list[int]
-    counts: dict[Values | None, int] = field(default_factory=dict)
-    sets: frozenset[Values] | None = None
-
-    def count(self, values: Values | None) -> int:
-        """Returns how many more pods fit whose devices have these values; None: any, also unlike ones."""
-        found = self.counts.get(values)
-        if found is None:
-            there = self.devices
-            if values is not None:
-                there = there.with_values(self.own, values)
-            aligned = any(map(there.has_values, self.own))
-            found = _most_pods(there, self.fixed, self.own) if aligned else 0
-            self.counts[values] = found
-        return found
-
-    def value_sets(self) -> frozenset[Values]:
-        """Returns the sets of values that the devices of one pod may have."""
-        if self.sets is None:
-            there = self.devices
-            found = [there.value_sets(unit) for unit in {*self.own} if there.has_values(unit)]
-            self.sets = frozenset(set.intersection(*found) if found else ())
-        return self.sets
-
-
-@dataclass(slots=True)
-class _ChosenSet:
-    """The values for a gang's devices. users: drafts' pods, and one while it is placed"""
-
-    values: Values
-    users: int = 1
-
-
 @dataclass(slots=True)
 class _PodsByRow:
     """Pods by row, as counted last. For pods with equal values of an attribute, states."""
@@ -150,10 +96,9 @@ class DeviceAllocation:
         self._nodes = nodes
         self._row: dict[str, int] = {}
         self._demands: dict[tuple[DeviceClaimSpec, str], Demand] = {}
-        self._chosen: dict[SameValues, _ChosenSet] = {}
-        self._members: dict[SameValues, dict[str, tuple[DeviceUse, ...]]] = {}
-        self._states: dict[object, _RowState] = {}
-        self._held: dict[DeviceId, Uses] = {}
+        self._same = GangValues(self.pools)
+        self._states: dict[object, RowState] = {}
+        self.held = HeldDeviceUses(self.pools, self._touch)
         self._on_row: dict[int, _OnRow] = {}
         self._shared: dict[str, SharedDevices] = {}
         self._confirmed: Counter[tuple[int, DeviceNeeds]] = Counter()
@@ -167,7 +112,7 @@ class DeviceAllocation:
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
         self._known_counts: dict[object, int] = {}
-        self._worth = DeviceWorth(self.pools, self.demand, self._held)
+        self._worth = DeviceWorth(self.pools, self.demand, self.held.by_device)
 
     # --- what is there --------------------------------------------------------------
 
@@ -195,7 +140,7 @@ class DeviceAllocation:
             device.signatures.clear()
         self._known_counts.clear()
         self._states.clear()
-        self._worth = DeviceWorth(self.pools, self.demand, self._held)
+        self._worth = DeviceWorth(self.pools, self.demand, self.held.by_device)
         self._reset()
 
     def _reset(self) -> None:
@@ -244,87 +189,45 @@ class DeviceAllocation:
             return
         (self._held_by.add if held else self._held_by.discard)(claim)
         for device in self._allocated[claim]:
-            self._change(device, 1 if held else -1)
-
-    def _change(self, use: DeviceUse, change: int) -> None:
-        uses = self._held.setdefault(use.device, Counter())
-        uses[use.consumed] += change
-        if not uses[use.consumed]:
-            del uses[use.consumed]
-        if not uses:
-            del self._held[use.device]
-        pooled = self.pools.devices.get(use.device)
-        self._touch(pooled.node if pooled is not None else EVERYWHERE)
+            self.held.change(device, 1 if held else -1)
 
     # --- equal values of an attribute in a gang ---------------------------------------
 
     def set_member(self, same: SameValues, pod: str, claims: Iterable[str]) -> None:
         """Sets the allocated claims of a pod that has a node; none: it has no more. pod: its uid"""
-        members = self._members.setdefault(same, {})
-        members.pop(pod, None)
-        if devices := tuple(one for claim in claims for one in self._allocated.get(claim, ())):
-            members[pod] = devices
-        if not members:
-            del self._members[same]
+        devices = tuple(one for claim in claims for one in self._allocated.get(claim, ()))
+        self._same.set_member(same, pod, devices)
         self.version += 1
 
     def values(self, same: SameValues) -> Values | None:
-        """Returns the values that devices of the gang's further pods must have: those that members have, or that are
-        chosen; None: any."""
-        if (chosen := self._chosen.get(same)) is not None:
-            return chosen.values
-        members = self._members.get(same)
-        if members is None:
-            return None
-        pools = self.pools.devices
-        for devices in members.values():
-            there = [pools[each].content.attributes for each, _ in devices if each in pools]
-            used = [
-                values_of(each) for some in there for each in some if each.name == same.attribute
-            ]
-            if any(used):
-                return NO_VALUES.union(*used)
-        return NO_VALUES  # none can be told: the devices are not published now
+        """Returns the values that devices of the gang's further pods must have; None: any."""
+        return self._same.required(same)
 
     def choose(self, same: SameValues, values: Values | None) -> None:
         """Chooses the values for the next pods of the gang; None: no more are placed now, and the choice ends with the
         last of these pods."""
-        if values is not None:
-            self._chosen[same] = _ChosenSet(values)
-            self.version += 1
+        if values is None:
+            self.version += self._same.count(same, -1)
         else:
-            self._count_chosen(same, -1)
-
-    def _count_chosen(self, same: SameValues | None, change: int) -> None:
-        if same is not None and (chosen := self._chosen.get(same)) is not None:
-            chosen.users += change
-            if not chosen.users:
-                del self._chosen[same]
-                self.version += 1
+            self._same.choose(same, values)
+            self.version += 1
 
     def choices(self, some: Sequence[DeviceNeeds], *, empty: bool) -> dict[Values, list[Ints]]:
         """Returns the sets of values that pods with these needs can have, with the pods of each that fit, by row. Of
         many sets those that most nodes have. empty: also with devices that are in use"""
         by_row = self._empty if empty else self._by_row
         rows = [[s for s in by_row(needs).tolist() if s is not None] for needs in some]
-        nodes = [Counter[Values]() for _ in rows]
-        for states, counts in zip(rows, nodes, strict=True):
-            for state, times in Counter(states).items():
-                for values in state.value_sets():
-                    counts[values] += times
-        common = set.intersection(*(set(counts) for counts in nodes))
-        best = sorted(common, key=lambda v: (-min(counts[v] for counts in nodes), sorted(v)))
-        return {v: [self._count_with(needs, v) for needs in some] for v in best[:SETS_TRIED]}
+        return {v: [self._count_with(needs, v) for needs in some] for v in common_sets(rows)}
 
     def _empty(self, needs: DeviceNeeds) -> Any:
         """Returns the states of nodes of which all devices are free."""
-        units, found = self._units(needs, chosen=False), dict[object, _RowState]()
+        units, found = self._units(needs, chosen=False), dict[object, RowState]()
         demands = [self.demand(unit.spec, unit.same) for unit in units]
         states = []
         for node in self._nodes if needs.own else ():
             if node is not None and node_selectors.inside(needs.places, node):
                 there = NodeDevices(demands, self.devices_of(node), ())
-                state = _RowState(there, [], list(range(len(units))))
+                state = RowState(there, [], list(range(len(units))))
                 states.append(found.setdefault(there.state(), state))
         return np.array(states, dtype=object)
 
@@ -337,14 +240,8 @@ class DeviceAllocation:
 
     def withhold(self, devices: Mapping[DeviceUse, int]) -> None:
         """Withholds these devices, and no others. One that a pod still uses stays withheld when the pod leaves."""
-        self._replace(self._withheld, devices)
+        self.held.replace(self._withheld, devices)
         self._withheld = devices
-
-    def _replace(self, before: Mapping[DeviceUse, int], now: Mapping[DeviceUse, int]) -> None:
-        """Holds some devices in place of others."""
-        for use in {**before, **now}:
-            if change := now.get(use, 0) - before.get(use, 0):
-                self._change(use, change)
 
     def taken(self) -> Counter[DeviceUse]:
         """The devices that drafts have taken."""
@@ -387,7 +284,7 @@ class DeviceAllocation:
         taken = (self._shared[claim] for claim, _ in needs.shared if claim in self._shared)
         return all(node_selectors.inside(self.places(t.devices, t.row), node) for t in taken)
 
-    def _state_on(self, row: int, needs: DeviceNeeds) -> _RowState | None:
+    def _state_on(self, row: int, needs: DeviceNeeds) -> RowState | None:
         """None: no pod fits."""
         problem = self._problem(row, needs) if self._reaches(row, needs) else None
         if problem is None:
@@ -395,7 +292,7 @@ class DeviceAllocation:
         key, devices, fixed, own = problem
         if len(self._states) >= COUNTS_KEPT:
             self._states.clear()
-        return self._states.setdefault(key, _RowState(devices, fixed, own))
+        return self._states.setdefault(key, RowState(devices, fixed, own))
 
     def _problem(
         self, row: int, needs: DeviceNeeds
@@ -420,7 +317,7 @@ class DeviceAllocation:
         if not self._reaches(row, needs):
             return 0
         if not needs.own and all(claim in self._shared for claim, _ in needs.shared):
-            return int(MANY)
+            return MANY
         problem = self._problem(row, needs)
         if problem is None:
             return 0
@@ -429,7 +326,7 @@ class DeviceAllocation:
         if found is None:
             if len(self._known_counts) >= COUNTS_KEPT:
                 self._known_counts.clear()
-            found = self._known_counts[key] = _most_pods(devices, fixed, own)
+            found = self._known_counts[key] = most_pods(devices, fixed, own)
         return found
 
     def fits(self, row: int, pods: Iterable[tuple[DeviceNeeds, int]]) -> bool:
@@ -477,45 +374,10 @@ class DeviceAllocation:
         incomplete = bool(updated) and (node.name in updated or EVERYWHERE in updated)
         if incomplete and any(demand.takes_all for demand in demands):
             return None
-        on_row, held = self._on_row.get(row), self._held
+        on_row, there = self._on_row.get(row), self.devices_of(node)
         own = on_row.taken if on_row is not None else NO_USES
-        there = self.devices_of(node)
-        taken: Collection[DeviceId] = ()
-        if held:
-            taken = {
-                each.id
-                for each in there
-                if each.id in held and is_blocked(each.device, self._uses(each, own))
-            }
-        counters = self._counters(node, there, own)
+        taken, counters = self.held.blocked(there, own), self.held.counters(node, there, own)
         return NodeDevices(demands, there, taken, [unit.values for unit in units], counters)
-
-    def _uses(self, device: PooledDevice, own: Mapping[DeviceUse, int] = NO_USES) -> Uses:
-        """Returns what holds the device besides these uses."""
-        uses = self._held.get(device.id)
-        return Counter() if uses is None else without(device.id, uses, own)
-
-    def _counters(
-        self, node: NodeSeen, there: Iterable[PooledDevice], own: Mapping[DeviceUse, int] = NO_USES
-    ) -> Mapping[CounterKey, Fraction]:
-        """Returns what is left of the capacity of shared devices, and of the counters that the node's devices share,
-        besides these uses."""
-        found: dict[CounterKey, Fraction] = {}
-        for each in there if self.pools.shared else ():
-            if each.device.shared:
-                left = left_of(each.device, self._uses(each, own))
-                for capacity, amount in zip(each.device.shared, left, strict=True):
-                    found[each.id, "", capacity.name] = amount
-        if not self.pools.counters:
-            return found or EMPTY
-        local = self.pools.by_node.get(node.name, ())
-        for key in {each.id[:2] for each in local if each.consumes}:
-            found |= self.pools.counters.get(key, {})
-        for each in local:
-            if each.consumes and each.id in self._held and self._uses(each, own):
-                for counter, amount in each.consumes.items():
-                    found[counter] = found.get(counter, Fraction(0)) - amount
-        return found
 
     def devices_of(self, node: NodeSeen) -> Sequence[PooledDevice]:
         """The devices that pods on the node can use, and that Lockstep supports."""
@@ -531,18 +393,6 @@ class DeviceAllocation:
 
     def node(self, row: int) -> NodeSeen | None:
         return self._nodes[row]
-
-    def is_free(self, device: PooledDevice, node: NodeSeen, share: Share) -> bool:
-        """Returns whether one more pod on the node may get the device, or this share of it, as far as drafts and claims
-        hold it and what it consumes."""
-        uses = self._uses(device)
-        if is_blocked(device.device, uses):
-            return False
-        enough = zip(share, left_of(device.device, uses), strict=True)
-        if not all(amount <= left for amount, left in enough):
-            return False
-        counters = self._counters(node, ()) if device.consumes else EMPTY
-        return all(amount <= counters.get(key, 0) for key, amount in device.consumes.items())
 
     def demand(self, spec: DeviceClaimSpec, same: str = "") -> Demand:
         found = self._demands.get((spec, same))
@@ -595,7 +445,7 @@ class DeviceAllocation:
         fresh = {claim: spec for claim, spec in needs.shared if claim not in self._shared}
         on_row.shared |= fresh
         on_row.pods.setdefault(needs, []).extend([None] * pods)
-        self._count_chosen(needs.same, pods)
+        self.version += self._same.count(needs.same, pods)
         for claim in fresh:
             self._shared[claim] = SharedDevices(row, ())
         self._resets += bool(fresh)  # from now on it binds pods to nodes
@@ -613,7 +463,7 @@ class DeviceAllocation:
         if on_row is None or not (gone := min(pods, len(there))):
             return
         del there[-gone:]
-        self._count_chosen(needs.same, -gone)
+        self.version += self._same.count(needs.same, -gone)
         if not there:
             del on_row.pods[needs]
         for claim, _ in needs.shared:
@@ -654,7 +504,7 @@ class DeviceAllocation:
             for device in devices
         )
         found.update(each.use for claim in on_row.shared for each in self._shared[claim].devices)
-        self._replace(on_row.taken, found)
+        self.held.replace(on_row.taken, found)
         on_row.taken = found
         self._dirty.add([row])
         self.version += 1
@@ -675,7 +525,7 @@ class DeviceAllocation:
         there = on_row.pods.get(needs, []) if on_row is not None else []
         lots = there[-pods:]
         del there[-pods:]
-        self._count_chosen(needs.same, -len(lots))
+        self.version += self._same.count(needs.same, -len(lots))
         if on_row is not None:
             if not there:
                 on_row.pods.pop(needs, None)
@@ -708,17 +558,3 @@ class DeviceAllocation:
             for row, on_row in self._on_row.items()
             for needs, pods in on_row.pods.items()
         }
-
-
-def _most_pods(devices: NodeDevices, fixed: list[int], own: list[int]) -> int:
-    """Returns how many pods with these claims fit beside the fixed ones; a lower bound where the search is stopped."""
-    most, known = devices.most(own) if own else 1, 0
-    pods = most
-    while known < most:  # fewer fit where some do
-        try:
-            fits = devices.fit([*fixed, *own * pods]) is not None
-        except SearchLimit:
-            fits = False
-        known, most = (pods, most) if fits else (known, pods - 1)
-        pods = (known + most + 1) // 2
-    return known if own or not known else int(MANY)

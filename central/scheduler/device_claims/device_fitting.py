@@ -31,6 +31,7 @@ from central.scheduler.device_claims.device_shares import written
 
 STEPS_MOST = 20_000  # of one search
 PATTERNS_MOST = 1_000  # of one claim
+MANY = 2**40
 UNITS_MOST = 500  # claims of one search; each is a call inside another
 
 
@@ -281,6 +282,20 @@ class NodeDevices:
                 bit += len(request)
             made.setdefault(unit, []).append(tuple(got))
         return [made[unit].pop(0) for unit in units]
+
+
+def most_pods(devices: NodeDevices, fixed: list[int], own: list[int]) -> int:
+    """Returns how many pods with these claims fit beside the fixed ones; a lower bound where the search is stopped."""
+    most, known = devices.most(own) if own else 1, 0
+    pods = most
+    while known < most:  # fewer fit where some do
+        try:
+            fits = devices.fit([*fixed, *own * pods]) is not None
+        except SearchLimit:
+            fits = False
+        known, most = (pods, most) if fits else (known, pods - 1)
+        pods = (known + most + 1) // 2
+    return known if own or not known else MANY
 
 
 class _Ways:

@@ -86,7 +86,7 @@ def _counted(
         each
         for each in chosen
         if each not in tainted
-        and allocation.is_free(
+        and allocation.held.is_free(
             each, node, next((s for s in demand.signature(each).shares[index : index + 1] if s), ())
         )
     ]

@@ -17,8 +17,8 @@ from central.model.device_claims import (
     DeviceTaint,
     DeviceToleration,
 )
-from central.scheduler.device_claims.device_allocation import DeviceAllocation, _most_pods
-from central.scheduler.device_claims.device_fitting import NodeDevices, SearchLimit
+from central.scheduler.device_claims.device_allocation import DeviceAllocation
+from central.scheduler.device_claims.device_fitting import NodeDevices, SearchLimit, most_pods
 from central.scheduler.device_claims.device_pools import CounterKey, PooledDevice
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
@@ -224,7 +224,7 @@ def test_the_number_of_pods_is_exact(seed: int) -> None:
         most = max(n for n in range(len(there) + 1) if possible([own] * n, there, free, left))
         bound = node.most([0])
         assert bound >= most
-        found = _most_pods(node, [], [0])
+        found = most_pods(node, [], [0])
         assert found == most, (own, there, free)
 
 
