@@ -9,7 +9,7 @@ Design: docs/design/device-claims.md
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,12 @@ from central.scheduler.device_claims.device_shares import NO_USES, Uses, left_of
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.device_claims.held_device_uses import HeldDeviceUses
-from central.scheduler.device_claims.same_values import GangValues, RowState, common_sets
+from central.scheduler.device_claims.same_values import (
+    GangValues,
+    RowState,
+    StatesByRow,
+    common_sets,
+)
 from central.scheduler.inventory.dirty_rows import DirtyRows
 
 COUNTS_KEPT = 50_000
@@ -217,7 +222,8 @@ class DeviceAllocation:
         many sets those that most nodes have. empty: also with devices that are in use"""
         by_row = self._empty if empty else self._by_row
         rows = [[s for s in by_row(needs).tolist() if s is not None] for needs in some]
-        return {v: [self._count_with(needs, v) for needs in some] for v in common_sets(rows)}
+        now = [StatesByRow(self._by_row(needs).tolist()) for needs in some]
+        return {v: [states.count(v) for states in now] for v in common_sets(rows)}
 
     def _empty(self, needs: DeviceNeeds) -> Any:
         """Returns the states of nodes of which all devices are free."""
@@ -232,9 +238,7 @@ class DeviceAllocation:
         return np.array(states, dtype=object)
 
     def _count_with(self, needs: DeviceNeeds, values: Values | None) -> Ints:
-        there = self._by_row(needs).tolist()
-        counts = [0 if state is None else state.count(values) for state in there]
-        return np.array(counts, dtype=np.int64)
+        return StatesByRow(self._by_row(needs).tolist()).count(values)
 
     # --- devices that are reserved for other gangs ------------------------------------
 
@@ -259,6 +263,8 @@ class DeviceAllocation:
     def _by_row(self, needs: DeviceNeeds) -> Any:
         """Returns the counts by row; for pods with equal values of an attribute, the states."""
         count, kind = (self._count_on, np.int64) if needs.same is None else (self._state_on, object)
+        if needs.same is not None:  # the states are the same for all gangs
+            needs = replace(needs, same=needs.same._replace(gang=""))
         counted = self._counted.get(needs)
         if counted is None:
             if len(self._counted) >= VIEWS_KEPT:

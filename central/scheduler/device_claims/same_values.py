@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from central.model.arrays import Ints
 from central.model.device_claims import DeviceUse, SameValues, Values
 from central.scheduler.device_claims.device_demand import NO_VALUES, values_of
 from central.scheduler.device_claims.device_fitting import NodeDevices, most_pods
@@ -48,6 +51,21 @@ class RowState:
             found = [there.value_sets(unit) for unit in {*self.own} if there.has_values(unit)]
             self.sets = frozenset(set.intersection(*found) if found else ())
         return self.sets
+
+
+class StatesByRow:
+    """The states of all rows, of which few differ. None: no pod fits."""
+
+    def __init__(self, states: Sequence[RowState | None]) -> None:
+        index = {state: place for place, state in enumerate(dict.fromkeys(states))}
+        self._unlike = [*index]
+        self._by_row = np.array([index[state] for state in states], dtype=np.int64)
+
+    def count(self, values: Values | None) -> Ints:
+        """Returns by row how many more pods fit whose devices have these values."""
+        counts = [0 if state is None else state.count(values) for state in self._unlike]
+        found: Ints = np.array(counts, dtype=np.int64)[self._by_row]
+        return found
 
 
 def common_sets(rows: Sequence[Sequence[RowState]]) -> list[Values]:
