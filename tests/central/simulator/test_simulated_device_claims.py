@@ -81,6 +81,24 @@ def test_a_request_for_capacity_gets_devices_that_have_it(simulate: Simulate, na
     assert "no devices of gpu.example.com that match" in reason
 
 
+def test_pods_share_gpus_by_their_memory(simulate: Simulate) -> None:
+    """The next ones follow when the shares of the first are released."""
+    there = devices("a", 2)
+    policy = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
+    for each in there["spec"]["devices"]:
+        each |= {"allowMultipleAllocations": True}
+        each["capacity"]["memory"]["requestPolicy"] = policy
+    asked = asks(1, capacity={"requests": {"memory": "31Gi"}})  # 40Gi by the policy
+    found = simulate(
+        node("a", 0),
+        there,
+        device_class(),
+        template("part", asked),
+        *(claiming(pod(f"p{i}", runs_for="1h"), "part") for i in range(5)),
+    )
+    assert [each["at_s"] < 3600 for each in found["placements"]] == [True] * 4 + [False]
+
+
 def test_a_gang_gets_parts_of_gpus(simulate: Simulate) -> None:
     """Each node has a GPU, as a whole or as two halves; the driver publishes the counters in a slice of their own."""
     published = []
