@@ -40,10 +40,6 @@ class CronJobController(JobOwners[CronSeen]):
         super().seen(fact)
         self._written.pop((fact.namespace, fact.name), None)
 
-    def gone(self, key: NamespacedName) -> None:
-        super().gone(key)
-        self._forget_calls(key)
-
     def _forget_calls(self, key: NamespacedName) -> None:
         self._started.pop(key, None)
         self._refused.pop(key, None)

@@ -38,10 +38,6 @@ class JobFlowController(JobOwners[FlowSeen]):
         super().seen(fact)
         self._written.pop(("JobFlow", (fact.namespace, fact.name)), None)
 
-    def gone(self, key: NamespacedName) -> None:
-        super().gone(key)
-        self._forget_calls(key)
-
     def _forget_calls(self, key: NamespacedName) -> None:
         self._written.pop(("JobFlow", key), None)
         self._refused = {place: why for place, why in self._refused.items() if place[0] != key}

@@ -41,6 +41,7 @@ class JobOwners(Generic[Owner]):
             self._by_uid.pop(maker.uid, None)
         self._changed.pop(key, None)
         self._alarms.pop(key, None)
+        self._forget_calls(key)
 
     def job_changed(self, namespace: str, name: str, owner: str) -> None:
         """A Job with this controller uid was added, changed or deleted."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from central.standalone.api_errors import invalid
 
@@ -27,12 +28,7 @@ class PrinterColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
+class Resource(ResourcePath):
     short: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ("status",)
     columns: tuple[PrinterColumn, ...] = ()
@@ -44,10 +40,6 @@ class Resource:
     @property
     def key(self) -> ResourceKey:
         return (self.group, self.plural)
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
 
 
 _POD_FIELDS = (
@@ -98,42 +90,42 @@ _SCALED: dict[str, Any] = {
     ),
 }
 BUILT_IN = (
-    Resource("", "v1", "pods", "Pod", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
-    Resource("", "v1", "nodes", "Node", False, ("no",), fields=("spec.unschedulable",)),
-    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), fields=("status.phase",)),
-    Resource("", "v1", "events", "Event", True, ("ev",), (), fields=_EVENT_FIELDS),
-    Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",), ()),
-    Resource("", "v1", "secrets", "Secret", True, (), (), fields=("type",)),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), ("token",)),
-    Resource("", "v1", "services", "Service", True, ("svc",)),
-    Resource("", "v1", "endpoints", "Endpoints", True, ("ep",), ()),
-    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",)),
-    Resource("", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",)),
-    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), ()),
-    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",), ()),
-    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False, (), ()),
-    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, (), ()),
-    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, (), ()),
-    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), ()),
-    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",)),
-    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, (), ()),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, (), ()),
+    Resource("", "v1", "Pod", "pods", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
+    Resource("", "v1", "Node", "nodes", False, ("no",), fields=("spec.unschedulable",)),
+    Resource("", "v1", "Namespace", "namespaces", False, ("ns",), fields=("status.phase",)),
+    Resource("", "v1", "Event", "events", True, ("ev",), (), fields=_EVENT_FIELDS),
+    Resource("", "v1", "ConfigMap", "configmaps", True, ("cm",), ()),
+    Resource("", "v1", "Secret", "secrets", True, (), (), fields=("type",)),
+    Resource("", "v1", "ServiceAccount", "serviceaccounts", True, ("sa",), ("token",)),
+    Resource("", "v1", "Service", "services", True, ("svc",)),
+    Resource("", "v1", "Endpoints", "endpoints", True, ("ep",), ()),
+    Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",)),
+    Resource("", "v1", "PersistentVolume", "persistentvolumes", False, ("pv",)),
+    Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True, ("netpol",), ()),
+    Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",), ()),
+    Resource("storage.k8s.io", "v1", "CSINode", "csinodes", False, (), ()),
+    Resource("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, (), ()),
+    Resource("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", True, (), ()),
+    Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), ()),
+    Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",)),
+    Resource("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, (), ()),
+    Resource("coordination.k8s.io", "v1", "Lease", "leases", True, (), ()),
     Resource(
         "batch",
         "v1",
-        "jobs",
         "Job",
+        "jobs",
         columns=_counts("Active", "Succeeded", "Failed"),
         fields=("status.successful",),
     ),
-    Resource("apps", "v1", "deployments", "Deployment", short=("deploy",), **_SCALED),
-    Resource("apps", "v1", "replicasets", "ReplicaSet", short=("rs",), **_SCALED),
-    Resource("apps", "v1", "statefulsets", "StatefulSet", short=("sts",), **_SCALED),
+    Resource("apps", "v1", "Deployment", "deployments", short=("deploy",), **_SCALED),
+    Resource("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), **_SCALED),
+    Resource("apps", "v1", "StatefulSet", "statefulsets", short=("sts",), **_SCALED),
     Resource(
         "apiextensions.k8s.io",
         "v1",
-        "customresourcedefinitions",
         "CustomResourceDefinition",
+        "customresourcedefinitions",
         False,
         ("crd", "crds"),
     ),
