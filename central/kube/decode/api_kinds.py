@@ -99,45 +99,32 @@ def kinds_by_name(decoder: Decoder) -> dict[str, Kind]:
 
 def _storage() -> tuple[Kind, ...]:
     """Returns the kinds for the volumes of pods."""
-    decoders: dict[str, tuple[Callable[[Json], Fact], Callable[[Json], Fact]]] = {
-        "PersistentVolumeClaim": (storage_decoder.decode_claim, _in_namespace(volumes.ClaimGone)),
-        "PersistentVolume": (storage_decoder.decode_volume, _by_name(volumes.VolumeGone)),
-        "StorageClass": (storage_decoder.decode_storage_class, _by_name(volumes.StorageClassGone)),
-        "CSINode": (storage_decoder.decode_csi_node, _by_name(volumes.AttachLimits)),
-        "CSIDriver": (storage_decoder.decode_csi_driver, _by_name(volumes.DriverGone)),
-        "CSIStorageCapacity": (
-            storage_decoder.decode_capacity,
-            _in_namespace(volumes.CapacityGone),
-        ),
-    }
-    return tuple(
-        _optional(word, _identified(word, seen), gone) for word, (seen, gone) in decoders.items()
+    decode = storage_decoder
+    return (
+        _plain("PersistentVolumeClaim", decode.decode_claim, _in_namespace(volumes.ClaimGone)),
+        _plain("PersistentVolume", decode.decode_volume, _by_name(volumes.VolumeGone)),
+        _plain("StorageClass", decode.decode_storage_class, _by_name(volumes.StorageClassGone)),
+        _plain("CSINode", decode.decode_csi_node, _by_name(volumes.AttachLimits)),
+        _plain("CSIDriver", decode.decode_csi_driver, _by_name(volumes.DriverGone)),
+        _plain("CSIStorageCapacity", decode.decode_capacity, _in_namespace(volumes.CapacityGone)),
     )
 
 
 def _device_claims() -> tuple[Kind, ...]:
     """Returns the kinds for device claims. Kubernetes before 1.34 lacks them, and DeviceTaintRules before 1.37."""
-    decoders: dict[str, tuple[Callable[[Json], Fact], Callable[[Json], Fact]]] = {
-        "DeviceClass": (policy_decoder.decode_device_class, _by_name(facts.DeviceClassSeen)),
-        "ResourceSlice": (device_claim_decoder.decode_slice, _by_name(device_claims.SliceGone)),
-        "DeviceTaintRule": (
-            device_claim_decoder.decode_taint_rule,
-            _by_name(device_claims.TaintRuleGone),
-        ),
-        "ResourceClaim": (
-            device_claim_decoder.decode_device_claim,
-            _in_namespace(device_claims.DeviceClaimGone),
-        ),
-    }
-    return tuple(
-        replace(_optional(word, _identified(word, seen), gone), dispensable=True)
-        for word, (seen, gone) in decoders.items()
+    decode, gone = device_claim_decoder, device_claims
+    found = (
+        _plain("DeviceClass", policy_decoder.decode_device_class, _by_name(facts.DeviceClassSeen)),
+        _plain("ResourceSlice", decode.decode_slice, _by_name(gone.SliceGone)),
+        _plain("DeviceTaintRule", decode.decode_taint_rule, _by_name(gone.TaintRuleGone)),
+        _plain("ResourceClaim", decode.decode_device_claim, _in_namespace(gone.DeviceClaimGone)),
     )
+    return tuple(replace(kind, dispensable=True) for kind in found)
 
 
-def _identified(word: str, seen: Callable[[Json], Fact]) -> Callable[[Json], Fact]:
-    """The decoder, whose errors are MalformedObject: these facts have no field for errors."""
-    return lambda raw: identified(word, seen, raw)
+def _plain(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]) -> Kind:
+    """Returns a kind whose decoder raises MalformedObject for any error: its facts have no field for one."""
+    return _optional(word, partial(identified, word, seen), gone)
 
 
 def _native_podgroup(decoder: Decoder, version: str = NATIVE_PODGROUP.version) -> Kind:
