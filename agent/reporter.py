@@ -272,9 +272,9 @@ class Reporter:
             generation=state.generation,
             heartbeat=not news,
             not_offered=not_offered,
-            rdma_use=wire.to_rdma_use(state.rdma_use),
-            memory_over=wire.to_memory_over(state.memory_over),
-            gpu_use=wire.to_gpu_use(state.gpu_use),
+            rdma_use=wire.messages(pb.RdmaUse, state.rdma_use),
+            memory_over=wire.messages(pb.MemoryOver, state.memory_over),
+            gpu_use=wire.messages(pb.GpuUse, state.gpu_use),
         )
         if news:
             if topology_of:

@@ -1,27 +1,17 @@
 """Converts topologies, grants and usage to and from the messages of fleet.proto. A value and its message
 have fields of the same names; only those whose types differ are named here."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from google.protobuf.message import Message
 
 from protos.common.picked import picked
 from protos.gpu_sharing import RANKS
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import (
-    Gpu,
-    GpuUse,
-    Grant,
-    Hca,
-    MemoryOver,
-    NodeTopology,
-    NumaNode,
-    RdmaLimit,
-    RdmaUse,
-    Slice,
-    Weak,
-)
+from protos.topology import Gpu, Grant, NodeTopology, RdmaLimit
 
 T = TypeVar("T")
 _PLAIN = "rdma_exclusive memlock driver_version cuda_version pcie_source imex_why"
@@ -30,35 +20,60 @@ _PLAIN = "rdma_exclusive memlock driver_version cuda_version pcie_source imex_wh
 _names: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
 
 
+def _classes(kind: Any) -> dict[str, Any]:
+    """Returns the class of each field that holds a value with fields of its own, or a tuple of such."""
+    hints = get_type_hints(kind).items()
+    classes = {name: next(iter(get_args(hint)), hint) for name, hint in hints}
+    return {name: each for name, each in classes.items() if is_dataclass(each)}
+
+
+_inner: Callable[[Any], dict[str, Any]] = cache(_classes)
+
+
+def _fields(value: Any, converted: Collection[str] = ()) -> dict[str, Any]:
+    inner, found = _inner(type(value)), {}
+    for name in _names(type(value)):
+        if name not in converted:
+            each = found[name] = getattr(value, name)
+            if name in inner:
+                found[name] = [*map(_fields, each)] if type(each) is tuple else _fields(each)
+    return found
+
+
 def _message(kind: type[T], value: Any, **converted: Any) -> T:
     """converted: the fields that are not copied as they are."""
-    copied = {n: getattr(value, n) for n in _names(type(value)) if n not in converted}
-    return kind(**copied, **converted)
+    return kind(**_fields(value, converted), **converted)
 
 
-def _messages(kind: type[T], values: Iterable[Any]) -> list[T]:
-    return [_message(kind, value) for value in values]
+def messages(kind: type[T], found: Iterable[Any]) -> list[T]:
+    return [_message(kind, value) for value in found]
 
 
 def _value(kind: type[T], message: Any, **converted: Any) -> T:
-    copied = {n: getattr(message, n) for n in _names(kind) if n not in converted}
-    return kind(**copied, **converted)
+    inner, found = _inner(kind), dict(converted)
+    for name in _names(kind):
+        if name not in converted:
+            each = found[name] = getattr(message, name)
+            if name in inner:
+                alone = isinstance(each, Message)
+                found[name] = _value(inner[name], each) if alone else values(inner[name], each)
+    return kind(**found)
 
 
-def _values(kind: type[T], messages: Iterable[Any]) -> tuple[T, ...]:
-    return tuple(_value(kind, message) for message in messages)
+def values(kind: type[T], found: Iterable[Any]) -> tuple[T, ...]:
+    return tuple(_value(kind, message) for message in found)
 
 
 def to_topology(topology: NodeTopology) -> pb.Topology:
     message = pb.Topology(
-        gpus=[_message(pb.Gpu, g, slices=_messages(pb.Slice, g.slices)) for g in topology.gpus],
-        hcas=_messages(pb.Hca, topology.hcas),
+        gpus=messages(pb.Gpu, topology.gpus),
+        hcas=messages(pb.Hca, topology.hcas),
         links=[pb.LinkRow(cells=row) for row in topology.links],
         islands=[pb.Island(gpus=island) for island in topology.islands],
-        numa_nodes=_messages(pb.NumaNode, topology.numa_nodes),
+        numa_nodes=messages(pb.NumaNode, topology.numa_nodes),
         **picked(topology, _PLAIN),
         bandwidth=[pb.PairRow(gb_per_s=row) for row in topology.bandwidth],
-        weak=_messages(pb.Weak, topology.weak),
+        weak=messages(pb.Weak, topology.weak),
         pcie_switches=[pb.Island(gpus=switch) for switch in topology.pcie_switches],
     )
     if topology.rdma_cgroup is not None:
@@ -80,16 +95,13 @@ def from_topology(message: pb.Topology) -> NodeTopology:
             _value(
                 Gpu,
                 gpu,
-                slices=_values(Slice, gpu.slices),
                 # An unknown level of a newer agent counts as none.
                 enforcement=gpu.enforcement if gpu.enforcement in RANKS else "none",
             )
             for gpu in message.gpus
         ),
-        hcas=_values(Hca, message.hcas),
         links=tuple(tuple(row.cells) for row in message.links),
         islands=tuple(tuple(island.gpus) for island in message.islands),
-        numa_nodes=_values(NumaNode, message.numa_nodes),
         rdma_cgroup=(
             tuple((name, _value(RdmaLimit, each)) for name, each in sorted(rdma.devices.items()))
             if message.HasField("rdma_cgroup") and rdma.available
@@ -98,7 +110,6 @@ def from_topology(message: pb.Topology) -> NodeTopology:
         rdma_settable=rdma.settable,
         rdma_default=_value(RdmaLimit, rdma.default) if rdma.HasField("default") else RdmaLimit(),
         bandwidth=tuple(tuple(row.gb_per_s) for row in message.bandwidth),
-        weak=_values(Weak, message.weak),
         pcie_switches=tuple(tuple(switch.gpus) for switch in message.pcie_switches),
     )
     _check(topology)
@@ -132,40 +143,5 @@ def to_grants(grants: Iterable[Grant]) -> list[pb.Grant]:
 def from_grants(messages: Iterable[pb.Grant]) -> tuple[Grant, ...]:
     return tuple(
         _value(Grant, m, device_ids=tuple(m.device_ids), limits=tuple(sorted(m.limits.items())))
-        for m in messages
-    )
-
-
-def to_memory_over(found: Iterable[MemoryOver]) -> list[pb.MemoryOver]:
-    return _messages(pb.MemoryOver, found)
-
-
-def from_memory_over(messages: Iterable[pb.MemoryOver]) -> tuple[MemoryOver, ...]:
-    return _values(MemoryOver, messages)
-
-
-def to_gpu_use(found: Iterable[GpuUse]) -> list[pb.GpuUse]:
-    return _messages(pb.GpuUse, found)
-
-
-def from_gpu_use(messages: Iterable[pb.GpuUse]) -> tuple[GpuUse, ...]:
-    return _values(GpuUse, messages)
-
-
-def to_rdma_use(used: Iterable[RdmaUse]) -> list[pb.RdmaUse]:
-    return [
-        _message(
-            pb.RdmaUse,
-            use,
-            current=_message(pb.RdmaLimit, use.current),
-            limit=_message(pb.RdmaLimit, use.limit),
-        )
-        for use in used
-    ]
-
-
-def from_rdma_use(messages: Iterable[pb.RdmaUse]) -> tuple[RdmaUse, ...]:
-    return tuple(
-        _value(RdmaUse, m, current=_value(RdmaLimit, m.current), limit=_value(RdmaLimit, m.limit))
         for m in messages
     )

@@ -11,7 +11,7 @@ from agent.node import AgentNode
 from agent.reporter import SchedulerUnavailable
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import Grant
+from protos.topology import Grant, MemoryOver, RdmaUse
 from tests.agent.scripted_scheduler import (
     ACK,
     CODE,
@@ -193,13 +193,13 @@ def test_what_devices_use_is_in_every_report() -> None:
     state = link.node.state
     message = link.reporter._message(state, news=False, not_offered=False)
     assert (list(message.rdma_use), list(message.memory_over)) == ([], [])
-    rdma, memory = wire.from_rdma_use, wire.from_memory_over
-    used, over = rdma([pb.RdmaUse()]), memory([pb.MemoryOver()])
+    used, over = wire.values(RdmaUse, [pb.RdmaUse()]), wire.values(MemoryOver, [pb.MemoryOver()])
     link.node.set_rdma_use(used)
     link.node.set_memory_over(over)
     link.report()
     for report in link.sent:
-        assert (rdma(report.rdma_use), memory(report.memory_over)) == (used, over)
+        assert wire.values(RdmaUse, report.rdma_use) == used
+        assert wire.values(MemoryOver, report.memory_over) == over
 
 
 # --- the start and the end ---------------------------------------------------

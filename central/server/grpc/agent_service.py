@@ -36,7 +36,7 @@ from central.server.grpc.report_bounds import MalformedReport
 from central.server.throttled_log import ThrottledLog
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import LEVELS, NodeTopology, RdmaUse
+from protos.topology import LEVELS, GpuUse, MemoryOver, NodeTopology, RdmaUse
 
 log = logging.getLogger(__name__)
 
@@ -125,10 +125,10 @@ class AgentService:
         if fact is not None:
             self._inbox(fact)
         if request.memory_over:
-            over = wire.from_memory_over(request.memory_over)
+            over = wire.values(MemoryOver, request.memory_over)
             self._inbox(MemoryExceeded(request.node, over))
         now = time.monotonic()
-        self._uses.record(request.node, wire.from_gpu_use(request.gpu_use), now)
+        self._uses.record(request.node, wire.values(GpuUse, request.gpu_use), now)
         if idle := self._uses.idle_on(request.node, now):
             self._inbox(GpusIdle(request.node, idle))
         self._forward_rdma_use(request)
@@ -166,7 +166,7 @@ class AgentService:
     def _forward_rdma_use(self, request: pb.NodeReport) -> None:
         """RDMA usage also comes with heartbeats. It is forwarded when it changed, and always with a
         full report, because the cluster may have dropped the node meanwhile."""
-        used = wire.from_rdma_use(request.rdma_use)
+        used = wire.values(RdmaUse, request.rdma_use)
         with self._lock:
             last = self._last.get(request.node)
             if last is None or (last.rdma_use == used and (request.heartbeat or not used)):

@@ -259,7 +259,7 @@ class QueryService:
             found=True,
             reason=viewer.redacted(found.reason, found.namespaces),
             closest=viewer.redacted(found.closest, found.namespaces),
-            cards=wire.to_rdma_use(found.cards),
+            cards=wire.messages(pb.RdmaUse, found.cards),
             start=found.start if found.start < inf else 0.0,
             size=viewer.redacted(found.size, found.namespaces),
             training=self._training(found, viewer),
@@ -330,7 +330,7 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
         holders=holders,
         hidden_holders=len(view.holders) - len(holders),
         count=pb.GpuCount(**picked(view.count, "gpus used free")),
-        cards=wire.to_rdma_use([use for use in view.cards if viewer.sees(use.namespace)]),
+        cards=wire.messages(pb.RdmaUse, [use for use in view.cards if viewer.sees(use.namespace)]),
         **picked(
             view,
             "name domains gpus_allocatable trouble gpus_shared shares_used slices_used agent_version",

@@ -74,7 +74,7 @@ def test_rdma_usage_by_pod_and_nic() -> None:
     reply = topology("a")
     known = RdmaUse("ns", "one", "mlx5_0", RdmaLimit(3, 40), RdmaLimit(64, -1), 2)
     unknown = RdmaUse("ns", "two", "mlx5_1", RdmaLimit(), RdmaLimit())
-    reply.nodes[0].cards.extend(wire.to_rdma_use([known, unknown]))
+    reply.nodes[0].cards.extend(wire.messages(pb.RdmaUse, [known, unknown]))
     lines = render.topology_table(reply).splitlines()
     assert [line.split() for line in lines[3:6]] == [
         ["POD", "NIC", "HANDLES", "OBJECTS", "REFUSED"],
@@ -238,7 +238,7 @@ def test_every_field_of_an_explanation() -> None:
         queue="q (uses 0 of 7 GPUs (GPU units) of its fair share)",
         closest="rack r1", owner="job/j", pending=4, start=1793491200.0, pods=pods,
         cause="capacity", wanted_nodes=[pb.WantedNodes(nodes=2, each={"cpu": 0.5})],
-        cards=wire.to_rdma_use([card]),
+        cards=wire.messages(pb.RdmaUse, [card]),
     )  # fmt: skip
     assert render.explanation_json(reply) == {
         "namespace": "ns",

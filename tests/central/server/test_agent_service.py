@@ -17,7 +17,7 @@ from central.server.gpu_uses import LEAST_S
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
-from protos.topology import Grant, RdmaLimit, RdmaUse
+from protos.topology import GpuUse, Grant, RdmaLimit, RdmaUse
 from tests.central.scheduler_process import SchedulerServer, auth, refusal, report, topology
 from tests.fakes.eventually import eventually
 
@@ -54,7 +54,7 @@ def test_pods_that_have_been_idle_for_long_are_a_fact(
     message.gpu_use.add(namespace="ns", pod="p", container="c", utilization=0.01, memory=1)
     message.gpu_use.add(namespace="ns", pod="q", container="c", utilization=0.9, memory=1)
     long_ago = time.monotonic() - LEAST_S - 1.0
-    scheduler.uses.record("n1", wire.from_gpu_use(message.gpu_use), long_ago)
+    scheduler.uses.record("n1", wire.values(GpuUse, message.gpu_use), long_ago)
     fleet.Report(message, metadata=auth("agent-n1"))
     ((namespace, pod, idle_s),) = [
         pod for fact in scheduler.facts if isinstance(fact, GpusIdle) for pod in fact.pods
@@ -109,7 +109,7 @@ def test_rdma_usage_is_a_fact_when_it_changes(scheduler: SchedulerServer, fleet:
     def beat(handles: int | None) -> None:
         use = RdmaUse("ns", "p", "mlx5_0", RdmaLimit(handles or 0, 7), RdmaLimit(8, -1))
         message = report(heartbeat=True)
-        message.rdma_use.extend(wire.to_rdma_use([use] if handles is not None else []))
+        message.rdma_use.extend(wire.messages(pb.RdmaUse, [use] if handles is not None else []))
         fleet.Report(message, metadata=agent)
 
     beat(3)  # before the first report
@@ -120,7 +120,7 @@ def test_rdma_usage_is_a_fact_when_it_changes(scheduler: SchedulerServer, fleet:
     assert [[use.current.hca_handle for use in fact.pods] for fact in used] == [[3], [4], []]
     assert used[0].pods[0].limit == RdmaLimit(8, -1)
     whole = report(generation=2)
-    whole.rdma_use.extend(wire.to_rdma_use(used[1].pods))
+    whole.rdma_use.extend(wire.messages(pb.RdmaUse, used[1].pods))
     for _ in range(2):
         fleet.Report(whole, metadata=agent)
     assert [fact for fact in scheduler.facts if isinstance(fact, RdmaUsed)][3:] == [
