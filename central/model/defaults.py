@@ -5,6 +5,7 @@ RESERVE_AFTER_S = 7200.0  # seconds at the head before GPUs are held idle withou
 RESERVE_IDLE = 0.5  # of all GPUs, the most that are held idle so
 SUSPENSION_S = 30.0  # what a suspension costs a pod that does not say how much
 START_WITHIN_S = 900.0  # seconds until the pods of a gang must be ready
+USAGE_HALF_LIFE_S = 604800.0  # of the past use that orders queues; 0: present use orders them
 PATIENCE_S = 600.0  # seconds at the head of a queue after which a gang's reservation is strict
 MAX_GRACE_S = 600.0  # seconds that a victim may take to end, whatever its own grace period
 # Capacity of victims in other queues, as a multiple of what the claimant needs; 0: no claim is large.

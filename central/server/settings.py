@@ -160,7 +160,7 @@ class Settings:
     )
     half_life_s: float = _shared(
         "--usage-half-life S",
-        7 * 86400.0,
+        defaults.USAGE_HALF_LIFE_S,
         "half-life in seconds of past usage, which orders queues; 0: present usage orders them, and they reclaim by "
         "fair share",
         scheduling=True,

@@ -275,7 +275,7 @@ class _Served:
     def __init__(self, order: GangOrder, queue: Queue, first: Gang) -> None:
         """first: the next gang of the queue."""
         self._order, self.queue, self.version = order, queue, queue.usage_version
-        self._excess = [turn[0][0] for turn, _ in order.path(queue)]
+        self._excess = self._excesses(first.attempt.need)
         # By need: there are few.
         self._known: list[tuple[Sums, bool]] = [(first.attempt.need, True)]
 
@@ -287,8 +287,10 @@ class _Served:
         for other, same in self._known:
             if other is need or other == need:
                 return same
-        excess = [self._order.turns.exceeds(above, need) for above in self.queue.path[:-1]]
-        same = excess == self._excess
+        same = self._excesses(need) == self._excess
         if len(self._known) < NEEDS_KEPT:
             self._known.append((need, same))
         return same
+
+    def _excesses(self, need: Sums) -> list[bool]:
+        return [self._order.turns.exceeds(above, need) for above in self.queue.path[:-1]]

@@ -214,6 +214,7 @@ class TermsInUse:
     limits_users: bool = False
     entitled: frozenset[str] = frozenset()  # resources with a deserved amount or a guarantee
     limited: frozenset[str] = frozenset()  # resources with these or a capability
+    priorities: bool = False  # that differ
 
     @classmethod
     def of(cls, tree: Queue, objects: Collection[QueueSeen]) -> "TermsInUse":
@@ -229,4 +230,5 @@ class TermsInUse:
             any(seen.user_gangs is not None or seen.user_amounts for seen in objects),
             entitled,
             entitled.union(*(queue.capability for queue in tree)),
+            len({queue.seen.priority for queue in tree}) > 1,
         )

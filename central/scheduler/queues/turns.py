@@ -34,19 +34,28 @@ class QueueTurns:
         """shares: found so far; a pass does not change what queues use and request together, so the first finding
         holds. compares: whether several queues have pending gangs; else shares are not computed."""
         self._queues, self._shares = queues, shares
-        self.compares_shares = compares and not queues.half_life_s
+        self._by_past = queues.half_life_s > 0
+        self.compares_shares = compares and (queues.terms.priorities or not self._by_past)
 
     def level(self, queue: Queue, need: Sums) -> Level:
         """The lowest is served first. need: of the next gang."""
         total, exceeds = self._queues.total, self.exceeds(queue, need)
-        by_past = bool(self._queues.half_life_s)
-        received = self._received(queue) if exceeds or by_past else 0.0
+        received = self._received(queue) if exceeds or self._by_past else 0.0
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        return (exceeds, now[0], self._strictness(queue), now[1], received, now[2], then[2])
+        rank, above = self._by_priority(queue, need), exceeds and not self._by_past
+        return (above, now[0], self._strictness(queue), rank, received, now[2], then[2])
 
     def _strictness(self, queue: Queue) -> int:
         """The strict priority, where the past orders queues; fair shares have it in them."""
-        return -queue.seen.strict_priority if self._queues.half_life_s else 0
+        return -queue.seen.strict_priority if self._by_past else 0
+
+    def _by_priority(self, queue: Queue, need: Sums) -> int:
+        """The priority, lowest first. Where the past orders queues, a queue whose next gang exceeds its fair share has
+        the lowest of its siblings: priorities order queues, and leave their shares as they are."""
+        siblings = queue.parent.children if queue.parent is not None else [queue]
+        if self._by_past and self.exceeds(queue, need):
+            return max(-each.seen.priority for each in siblings)
+        return -queue.seen.priority
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""
@@ -75,7 +84,7 @@ class QueueTurns:
         return (
             not queue.below_deserved,
             strictness,
-            -queue.seen.priority,
+            self._by_priority(queue, gang.attempt.need),
             received,
             -gang.priority,
         )
@@ -84,7 +93,7 @@ class QueueTurns:
         """What it has received for its weight until now; of the past, what it will have received in a while."""
         queues = self._queues
         queues.record_usage(queue)
-        if not queues.half_life_s:
+        if not self._by_past:
             return queue.received
         return queue.past_share(queues.now + AHEAD_S, queues.half_life_s, queues.total)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
+from central.model.defaults import USAGE_HALF_LIFE_S
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
@@ -78,8 +79,10 @@ def nodes(gpus: int) -> list[Fact]:
     return [factories.node(f"n{i}") for i in range(gpus // 8)]
 
 
-def played(*facts: Fact) -> tuple[Scheduler, list[Decision]]:
-    scheduler = new_scheduler(factories.LEVELS)
+def played(
+    *facts: Fact, half_life_s: float = USAGE_HALF_LIFE_S
+) -> tuple[Scheduler, list[Decision]]:
+    scheduler = new_scheduler(factories.LEVELS, half_life_s=half_life_s)
     decisions = schedule_once(scheduler, facts, 0.0)
     check_invariants(scheduler)
     return scheduler, decisions

@@ -149,16 +149,20 @@ def test_what_a_queue_deserves_comes_before_anybodys_weight() -> None:
     assert (used(scheduler, "a"), used(scheduler, "b")) == (16, 8)
 
 
-def test_the_queues_own_priority_goes_before_the_level() -> None:
-    """It leaves the shares alone; the strict one does not."""
+@pytest.mark.parametrize(("half_life_s", "strictly"), [(0.0, "ababaaaa"), (604800.0, "aaaaaabb")])
+def test_the_queues_own_priority_goes_before_the_level(half_life_s: float, strictly: str) -> None:
+    """It leaves the shares alone; the strict one does not, and the past does not come before it."""
     served: list[tuple[str, int, int]] = []
     for fields in ({}, {"priority": 1}, {"strict_priority": 1}):
         scheduler, decisions = played(
-            *nodes(8), queue("a", **fields), queue("b"), *gangs(6, "a"), *gangs(20, "b")
+            *nodes(8),
+            *(queue("a", **fields), queue("b")),
+            *(*gangs(6, "a"), *gangs(20, "b")),
+            half_life_s=half_life_s,
         )
         names = "".join(name[0] for name in bound(decisions))
         served.append((names, used(scheduler, "a"), used(scheduler, "b")))
-    assert served == [("abababab", 4, 4), ("aaaabbbb", 4, 4), ("ababaaaa", 6, 2)]
+    assert served == [("abababab", 4, 4), ("aaaabbbb", 4, 4), (strictly, 6, 2)]
 
 
 def test_without_queues_gangs_of_the_default_one_start_in_order() -> None:

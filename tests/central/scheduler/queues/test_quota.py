@@ -264,7 +264,7 @@ def asking(facts: Sequence[Fact]) -> list[Fact]:
 
 def full(*facts: Fact, a: int = 8) -> Scheduler:
     """Queue a has taken what there is; then b asks."""
-    scheduler, _ = played(*nodes(8), *facts, *gangs(a, "a"))
+    scheduler, _ = played(*nodes(8), *facts, *gangs(a, "a"), half_life_s=0.0)
     assert used(scheduler, "a") == a
     schedule_once(scheduler, asking(gangs(8, "b")), 1.0)
     return scheduler
@@ -297,7 +297,8 @@ def test_nobody_takes_what_the_other_is_due_or_was_guaranteed() -> None:
 
 
 def test_nobody_takes_more_than_it_is_due() -> None:
-    scheduler, _ = played(*nodes(8), queue("a"), queue("b"), *gangs(8, "a"))
+    queues = queue("a"), queue("b")
+    scheduler, _ = played(*nodes(8), *queues, *gangs(8, "a"), half_life_s=0.0)
     asked = asking([*gang("five", "b", gpus=5), *gang("four", "b", gpus=4)])
     schedule_once(scheduler, asked, 1.0)
     victim = scheduler.state.gangs["ns", "a000", True]
