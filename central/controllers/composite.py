@@ -23,7 +23,7 @@ from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
 from central.model.decisions import Decision
-from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S
+from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, USAGE_HALF_LIFE_S
 from central.model.facts import (
     Answered,
     BatchFact,
@@ -240,7 +240,7 @@ class BatchControllers(JobControllers):
 def new_scheduler(
     levels: tuple[str, ...] = (),
     patience_s: float = PATIENCE_S,
-    half_life_s: float = 0.0,
+    half_life_s: float = USAGE_HALF_LIFE_S,
     placement: str = PACK,
     preempt_across: str = ACROSS_NAMESPACES,
     *,

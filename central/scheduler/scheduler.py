@@ -18,6 +18,7 @@ from central.model.defaults import (
     RESERVE_AFTER_S,
     RESERVE_IDLE,
     START_WITHIN_S,
+    USAGE_HALF_LIFE_S,
 )
 from central.model.facts import Answered, PodSeen
 from central.model.pending_causes import CAPACITY
@@ -147,7 +148,7 @@ class Scheduler:
         controllers: JobControllers,
         levels: tuple[str, ...] = (),
         policy: Policy = Policy(),
-        half_life_s: float = 0.0,
+        half_life_s: float = USAGE_HALF_LIFE_S,
         quarantine: Quarantine | None = None,
     ) -> None:
         """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 from central.model.decisions import Bind, Decision
+from central.model.defaults import USAGE_HALF_LIFE_S
 from central.model.facts import (
     BindFailed,
     BudgetGone,
@@ -114,7 +115,7 @@ class MixedDay(SmallWorld):
             reserve_after_s=dice.choice((0.0, 0.0, 30.0)),
             reserve_idle=dice.choice((0.0, 0.5, 1.0)),
             placement=dice.choice(("pack", "pack", "spread")),  # type: ignore[arg-type]
-            half_life_s=dice.choice((0.0, 0.0, 100.0)),
+            half_life_s=dice.choice((0.0, USAGE_HALF_LIFE_S, 100.0)),
         )
 
     @staticmethod

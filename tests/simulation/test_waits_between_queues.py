@@ -74,7 +74,8 @@ def stream(name: str, count: int, every_s: int, lasts_s: int, **given: Any) -> l
 
 @dataclass
 class Watch:
-    """Since when each gang is first, and until when it must have started."""
+    """Since when each gang is first, by received service as with --usage-half-life 0, and until when it must have
+    started."""
 
     scheduler: Scheduler
     by: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -260,6 +261,6 @@ def test_whoever_is_first_starts_within_the_longest_remaining_run_and_patience(
     seed: int, drawn: Callable[[int], tuple[list[Json], dict[str, Any]]]
 ) -> None:
     documents, policy = drawn(seed)
-    watch, _, _ = played(documents, **policy)
+    watch, _, _ = played(documents, half_life_s=0.0, **policy)
     assert drawn is mixed_day or watch.firsts > 3
     assert not watch.evicted_on_turn

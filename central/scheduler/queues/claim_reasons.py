@@ -100,13 +100,15 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         who = "member above a minimum" if claim.growth else "gang"
         said = f"{', '.join(named[:SHOWN])}{more}, but evicting every {who} that may be evicted would not let it start"
         return said, frozenset(giver.name for giver in givers)
-    if claim.only_by_order:
+    others = claim.above_shares()
+    if claim.only_by_order and others:
         return ONLY_DESERVED, frozenset()
     if above := claim.above_limits():
         return f"{NO_CLAIM}{_exceeded(claim, _decisive(claim, above))}", frozenset()
     stubborn = [
         f"queue {other.name} {_standing(queues, claim, other)}, and is not reclaimable"
-        for other in claim.above_and_not_reclaimable()
+        for other in others
+        if not other.seen.reclaimable
     ]
     return "; ".join(stubborn[:SHOWN]) or NO_QUEUE_ABOVE, frozenset()
 

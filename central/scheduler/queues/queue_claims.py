@@ -188,15 +188,13 @@ class Claim:
             for resource in self._need
         )
 
-    def above_and_not_reclaimable(self) -> list[Queue]:
-        """Queues beside the claimant's path that use more than their share, and may give none of it."""
+    def above_shares(self) -> list[Queue]:
+        """Returns the queues beside the claimant's path that use more than their share, reclaimable or not."""
         return [
             child
             for inner, outer in pairwise(self.queue.path)
             for child in outer.children
-            if child is not inner
-            and not child.seen.reclaimable
-            and self._is_above(FAIR_SHARE, child, self.resources)
+            if child is not inner and self._is_above(FAIR_SHARE, child, self.resources)
         ]
 
     def may_give(self, victim: Gang, *, only_whole: bool = True) -> bool:

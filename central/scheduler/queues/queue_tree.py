@@ -19,7 +19,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from central.model.defaults import ALL_RESOURCES
+from central.model.defaults import ALL_RESOURCES, USAGE_HALF_LIFE_S
 from central.model.facts import (
     NamespaceGone,
     NamespaceSeen,
@@ -62,7 +62,7 @@ COMPARED = 100  # names of queues, for one that does not exist
 class Queues:
     def __init__(
         self,
-        half_life_s: float = 0.0,
+        half_life_s: float = USAGE_HALF_LIFE_S,
         slice_fractions: Mapping[str, Fraction] | None = None,
         quarantine: Quarantine | None = None,
         not_ready: AbstractSet[str] = frozenset(),

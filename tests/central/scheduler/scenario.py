@@ -8,6 +8,7 @@ queue a: [weight 2] [priority 1] [capability 8 GPUs] [guarantee 4 GPUs] [deserve
 preemptable] [movable]
     PODS: 2 pods x 4 GPUs [of priority 1] [not preemptable]
 restarting: a b           the agents or kubelets of these nodes restart; none of the others does
+queues reclaim by fair share     as with --usage-half-life 0
 after 60 s                the next lines come this much later; bound pods run, evicted pods are gone
 gangs small 20: 1 pod x 1 GPU [queue a]      small-1, small-2 and so on
 pod web: 1 GPU
@@ -41,6 +42,7 @@ QUEUE = re.compile(
     r"(?: guarantee (?P<guarantee>\d+) GPUs?)?(?: deserved (?P<deserved>\d+) GPUs?)?"
     r"(?: min runtime (?P<runtime>\d+) s)?(?: below (?P<parent>\S+))?(?P<closed> closed)?$"
 )
+BY_SHARE = re.compile(r"^queues reclaim by fair share$", re.MULTILINE)
 KIND = re.compile(r"(\d+) pods?(?: x (\d+) GPUs?)?(?: of priority (\d+))?( not preemptable)?$")
 LEVELS = {"rack": RACK, "block": factories.LEVELS[0], "switch": PCIE_SWITCH}
 LEVELS |= {level: level for level in (NODE, NUMA, ISLAND)}
@@ -48,7 +50,7 @@ LEVELS |= {level: level for level in (NODE, NUMA, ISLAND)}
 
 def play(text: str) -> list[str]:
     """What comes of the cluster and the arrivals above the line, as lines."""
-    world = World()
+    world = World(half_life_s=0.0) if re.search(BY_SHARE, text) else World()
     now = 0.0
     lines = [
         line.partition("#")[0].strip() for line in text.split("---", maxsplit=1)[0].splitlines()
@@ -58,6 +60,8 @@ def play(text: str) -> list[str]:
     switches: tuple[tuple[int, ...], ...] = ()
     clock = count(1)
     for line in filter(None, lines):
+        if BY_SHARE.fullmatch(line):
+            continue
         if after := re.fullmatch(r"after (\d+) s", line):
             world.step(now, *facts)
             now += float(after[1])

@@ -121,7 +121,7 @@ def test_gangs_that_waited_for_the_end_of_an_old_round_are_due_at_once() -> None
 
 def test_what_a_reservation_leaves_is_tried_in_the_same_cycle() -> None:
     """Once it is strict, its gang loses a member. Its queue is served behind that of a gang that was refused for it."""
-    made = new_scheduler(factories.LEVELS, reserve_after_s=0.0)
+    made = new_scheduler(factories.LEVELS, half_life_s=0.0, reserve_after_s=0.0)
     of: dict[str, Any] = {"runs_for_s": 5000.0, "started": 0.0, "preemptable": False}
     ends = factories.pod("r", 4, node="n0", phase="Running", queue="a", **of)
     facts: list[Fact] = [QueueSeen("a"), QueueSeen("b"), factories.node("n0"), ends]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
+from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES, USAGE_HALF_LIFE_S
 from central.model.facts import Fact, QueueSeen, Taint
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.apply import apply
@@ -74,7 +74,7 @@ class Case:
 def case(dice: random.Random) -> Case:
     across = dice.choice((ACROSS_NONE, ACROSS_NAMESPACES, ACROSS_QUEUES))
     least_s = dice.choice((0.0, 0.0, 30.0))
-    half_life_s = dice.choice((0.0, 0.0, 0.0, 600.0))
+    half_life_s = dice.choice((0.0, 0.0, USAGE_HALF_LIFE_S, 600.0))
     made = new_scheduler(
         factories.LEVELS, preempt_across=across, min_runtime_s=least_s, half_life_s=half_life_s
     )

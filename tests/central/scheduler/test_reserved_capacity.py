@@ -126,7 +126,7 @@ def test_a_claim_beside_a_quota_leaves_what_is_reserved_for_others() -> None:
 
 def test_a_gang_that_gets_what_its_victims_left_leaves_it_to_whom_it_is_owed() -> None:
     """Queue b gets its half before the binding is sent, so that nobody is placed and evicted by one state."""
-    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b"))
+    world = World(factories.node("n"), QueueSeen("a"), QueueSeen("b"), half_life_s=0.0)
     world.step(1.0, *job("old", 1, 8, queue="a"))
     world.step(2.0, *job("next", 1, 8, queue="a", created=2.0, priority=5))
     assert world.evicted == ["old-0"]

@@ -17,6 +17,7 @@ from itertools import pairwise
 from multiprocessing import Pool
 
 from central.controllers.composite import new_scheduler
+from central.model.defaults import USAGE_HALF_LIFE_S
 from tests.central import factories
 from tests.experiments.backfill import days, lockstep, references
 from tests.experiments.backfill.days import GPUS, HOUR, Day, Job
@@ -174,7 +175,7 @@ def water_filled(total: float, demand: dict[str, int], weights: dict[str, int]) 
     return shares
 
 
-def played(month: Month, name: str, half_life_s: float = 0.0) -> Figures:
+def played(month: Month, name: str, half_life_s: float = USAGE_HALF_LIFE_S) -> Figures:
     if name != LOCKSTEP:
         starts = references.play(month.day, policies(month)[name])
         return figures(
@@ -202,7 +203,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--days", type=float, default=10.0)
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--names", default=",".join(NAMES))
-    parser.add_argument("--half-life-s", type=float, default=0.0)
+    parser.add_argument("--half-life-s", type=float, default=USAGE_HALF_LIFE_S)
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args(arguments)
     low, high = map(int, args.seeds.split("-"))

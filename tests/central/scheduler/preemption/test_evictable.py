@@ -94,7 +94,12 @@ def test_a_pods_cooldown_is_a_least_time_too() -> None:
 
 
 def test_other_queues_wait_too() -> None:
-    world = World(factories.node("n"), QueueSeen("ours"), QueueSeen("theirs", min_runtime_s=60.0))
+    world = World(
+        factories.node("n"),
+        QueueSeen("ours"),
+        QueueSeen("theirs", min_runtime_s=60.0),
+        half_life_s=0.0,
+    )
     for number in range(2):
         world.step(0.0, *job(f"t{number}", 1, gpus=4, queue="theirs", created=float(number)))
     world.step(10.0, *job("mine", 1, gpus=4, queue="ours", created=10.0))

@@ -36,7 +36,7 @@ NOW = 1000.0
 
 
 def cluster(*facts: Fact) -> Scheduler:
-    scheduler = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS, half_life_s=0.0)
     schedule_once(scheduler, [factories.node("n", gpus=8), *facts], NOW)
     return scheduler
 

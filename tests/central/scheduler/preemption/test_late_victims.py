@@ -24,7 +24,8 @@ def stuck_world(
     nodes: int = 2, *queues: QueueSeen, grace_s: int = GRACE_S, **other: object
 ) -> World:
     """Of one gang for each node, the youngest is evicted at 100 s for a claim, and does not end."""
-    world = World(*(factories.node(f"n{number}") for number in range(nodes)), *queues)
+    there = [factories.node(f"n{number}") for number in range(nodes)]
+    world = World(*there, *queues, half_life_s=0.0)
     for number in range(nodes):
         at = float(number)
         world.step(

@@ -286,7 +286,7 @@ def test_a_gang_of_unlike_pods_makes_room_too() -> None:
 
 
 def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -> None:
-    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks(), half_life_s=0.0)
     for number in range(4):
         world.step(10.0 * number, *job(f"t{number}", 1, queue="theirs", created=float(number)))
     assert world.step(50.0, *job("mine", 2, queue="ours", created=50.0)) == []
@@ -298,7 +298,7 @@ def test_a_queue_below_its_share_takes_back_what_the_other_has_above_its_own() -
 
 
 def test_what_a_queue_loses_is_counted_together() -> None:
-    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks())
+    world = World(QueueSeen("ours"), QueueSeen("theirs"), *racks(), half_life_s=0.0)
     across = [
         factories.gang(name, 2, queue="theirs", created=float(number))
         for number, name in enumerate(("j", "k"))

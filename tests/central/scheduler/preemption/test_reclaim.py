@@ -30,7 +30,7 @@ def test_a_queue_gives_one_of_its_gangs_and_keeps_the_other(
     """Queue a uses 6 GPUs, 3 on each node, and may have 2. Without both gangs it would have a smaller part of them than
     queue b, of its 6, has already."""
     nodes = (factories.node("n", gpus=4), factories.node("m", gpus=4))
-    world = World(*nodes, QueueSeen("a"), QueueSeen("b", weight=3))
+    world = World(*nodes, QueueSeen("a"), QueueSeen("b", weight=3), half_life_s=0.0)
     for name in ("x", "y"):
         world.step(1.0, *job(f"{name}3", 1, gpus=3, queue="a"))
         world.step(1.0, *job(f"{name}1", 1, gpus=1, queue="b"))
@@ -44,7 +44,7 @@ def test_of_many_candidates_no_queue_gives_more_than_it_has_above_its_share() ->
     """Queues a, b and c use 17 of 51 GPUs each, and the share of each is 15. The pods of queue a are the youngest, so
     that they would do the least harm."""
     nodes = [factories.node(f"n{i}", gpus=3) for i in range(17)]
-    world = World(*nodes, *map(QueueSeen, "abcd"))
+    world = World(*nodes, *map(QueueSeen, "abcd"), half_life_s=0.0)
     for number, queue in enumerate("cba", 1):
         old = [job(f"{queue}{i}", 1, gpus=1, queue=queue) for i in range(17)]
         world.step(100.0 * number, *(fact for one in old for fact in one))
@@ -57,7 +57,7 @@ def test_no_queue_is_reclaimed_below_its_guarantee(guaranteed: str) -> None:
     """Queue b uses twice its fair share in one gang. Without it, it would use nothing."""
     org = QueueSeen("org", guarantee=HALF if guaranteed == "org" else ())
     b = QueueSeen("b", parent="org", guarantee=HALF if guaranteed == "b" else ())
-    world = World(factories.node("n"), QueueSeen("a"), org, b)
+    world = World(factories.node("n"), QueueSeen("a"), org, b, half_life_s=0.0)
     world.step(1.0, *job("old", 1, queue="b"))
     world.step(2.0, *job("new", 1, gpus=4, queue="a", created=2.0))
     assert world.evicted == []
@@ -77,7 +77,7 @@ def test_a_guarantee_counts_all_that_a_claim_takes(
 ) -> None:
     """Of 8 GPUs queue a claims its half, and b has all in gangs of these sizes."""
     b = QueueSeen("b", guarantee=((GPU, guarantee),) if guarantee else ())
-    world = World(factories.node("n"), QueueSeen("a"), b)
+    world = World(factories.node("n"), QueueSeen("a"), b, half_life_s=0.0)
     old = [fact for i, gpus in enumerate(sizes) for fact in job(f"o{i}", 1, gpus, queue="b")]
     world.step(1.0, *old)
     world.step(2.0, *job("new", 1, gpus=4, queue="a", created=2.0))
@@ -88,7 +88,7 @@ def test_a_guarantee_counts_all_that_a_claim_takes(
 def test_a_guarantee_holds_to_the_last_unit(guarantee: int, victims: list[str]) -> None:
     """Without the big pod the queue has 3999 thousandths of a CPU."""
     b = QueueSeen("b", guarantee=(("cpu", guarantee),))
-    world = World(factories.node("n", gpus=0, cpu=8000), QueueSeen("a"), b)
+    world = World(factories.node("n", gpus=0, cpu=8000), QueueSeen("a"), b, half_life_s=0.0)
     old = [
         factories.pod(name, cpu=cpu, queue="b") for name, cpu in (("big", 4001), ("small", 3999))
     ]
@@ -162,7 +162,7 @@ def test_a_gang_that_awaits_victims_does_not_start_where_a_plan_waits_for_others
     nodes = [factories.node(name, rack=rack) for name, rack in RACKS.items()]
     queues = QueueSeen("q"), QueueSeen("p")
     facts: list[Fact] = [*nodes, factories.node("n4", gpus=0), *queues, rock, low, tick]
-    world = World(*facts, patience_s=0.0)
+    world = World(*facts, patience_s=0.0, half_life_s=0.0)
     world.grace_s = 1000.0
     wide = job("wide", 2, topology_required=RACK, priority=priority, queue=queue, created=1.0)
     world.step(1.0, *wide)

@@ -21,7 +21,11 @@ def test_pods_of_daemon_sets_are_evicted_last(
 ) -> None:
     """By priority, inside a queue and without any, and by fair share from another queue; also where the others have a
     higher priority."""
-    world = World(factories.node("n", gpus=4), *([QueueSeen("a"), QueueSeen("b")] if queue else ()))
+    world = World(
+        factories.node("n", gpus=4),
+        *([QueueSeen("a"), QueueSeen("b")] if queue else ()),
+        half_life_s=0.0,
+    )
     tied, other = victims
     facts = [held(f"daemon{n}", tied, tied=True) for n in range(2)]
     world.step(1.0, *facts, *(held(f"other{n}", other, priority=1) for n in range(2)))

@@ -18,7 +18,8 @@ MARKS: list[Marks] = [{"preemptable": False}, {"cooldown_s": 3.6e8}, {"labels": 
 
 def full(marks: Marks, *queues: QueueSeen, gangs: int = 4) -> World:
     """Four nodes of eight GPUs, one for each gang of the queue `borrows`."""
-    world = World(*(factories.node(f"n{number}") for number in range(4)), *queues)
+    nodes = [factories.node(f"n{number}") for number in range(4)]
+    world = World(*nodes, *queues, half_life_s=0.0)
     world.step(0.0, factories.budget("x", 0))
     for number in range(gangs):
         world.step(0.0, *job(f"b{number}", 1, queue="borrows", **marks))  # type: ignore[arg-type]  # a test's shorthand

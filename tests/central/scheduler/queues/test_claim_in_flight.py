@@ -82,7 +82,9 @@ def test_the_next_pass_counts_again_what_bindings_change() -> None:
 
 
 def test_victims_count_until_they_are_gone_and_needs_until_the_gang_starts() -> None:
-    world = World(factories.node("a"), QueueSeen("ours"), QueueSeen("theirs", parent="org"))
+    world = World(
+        factories.node("a"), QueueSeen("ours"), QueueSeen("theirs", parent="org"), half_life_s=0.0
+    )
     world.step(0.0, QueueSeen("org"))
     for number in range(4):
         world.step(1.0, *job(f"t{number}", 1, gpus=2, queue="theirs", created=float(number)))

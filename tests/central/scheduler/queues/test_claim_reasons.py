@@ -28,7 +28,7 @@ def full(*queues: QueueSeen, user: str, size: int = 1) -> World:
     facts: list[Fact] = [factories.node("n"), *queues]
     for i in range(8 // size):
         facts += job(f"old{i}", 1, size, queue=user)
-    world = World(*facts)
+    world = World(*facts, half_life_s=0.0)
     world.step(1.0)
     return world
 

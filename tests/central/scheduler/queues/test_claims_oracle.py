@@ -116,7 +116,7 @@ def queue_facts(teams: Sequence[Team]) -> list[Fact]:
 
 def played(case: Claim) -> tuple[bool, set[str]]:
     """Whether the claimant started at once, and the victims."""
-    scheduler = new_scheduler(factories.LEVELS)
+    scheduler = new_scheduler(factories.LEVELS, half_life_s=0.0)
     facts: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(case.nodes)]
     facts += queue_facts(case.teams)
     facts += [

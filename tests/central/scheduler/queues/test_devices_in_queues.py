@@ -8,6 +8,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.decode import policy_decoder
 from central.model.decisions import Bind, Decision, Evict
+from central.model.defaults import USAGE_HALF_LIFE_S
 from central.model.device_claims import CounterValue, DeviceClaimGone, DeviceId, DeviceUse
 from central.model.facts import DeviceClassSeen, Fact, PodGone, PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
@@ -33,8 +34,16 @@ def queue(name: str, **fields: object) -> Fact:
 class Cluster:
     """One node with eight devices of claims, which count as a GPU each."""
 
-    def __init__(self, *facts: Fact, worth: Fraction = Fraction(1), plugin: int = 0) -> None:
-        self.scheduler: Scheduler = new_scheduler(factories.LEVELS, mig_fractions={COUNTED: worth})
+    def __init__(
+        self,
+        *facts: Fact,
+        worth: Fraction = Fraction(1),
+        plugin: int = 0,
+        half_life_s: float = USAGE_HALF_LIFE_S,
+    ) -> None:
+        self.scheduler: Scheduler = new_scheduler(
+            factories.LEVELS, half_life_s=half_life_s, mig_fractions={COUNTED: worth}
+        )
         self.now = 0.0
         nodes: list[Fact] = [factories.node("n", gpus=plugin), gpus("n", 8)]
         self.bound = self.step(devices.GPUS, *nodes, *facts)
@@ -180,7 +189,7 @@ def test_all_devices_count_as_those_that_were_allocated() -> None:
 
 
 def test_a_fair_share_of_devices_is_reclaimed() -> None:
-    cluster = Cluster(queue("a"), queue("b"), *singles(8))
+    cluster = Cluster(queue("a"), queue("b"), *singles(8), half_life_s=0.0)
     assert len(cluster.bound) == 8
     cluster.now += 10_000
     claims = [claim(f"b{i}") for i in range(4)]

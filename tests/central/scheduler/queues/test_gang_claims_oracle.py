@@ -99,7 +99,7 @@ def rack_of(node: int) -> int:
 
 def played(case: Claim) -> tuple[bool, Leavers]:
     """Whether the claimant started at once, and what is to leave for it."""
-    made = new_scheduler(factories.LEVELS, preempt_across=case.across)
+    made = new_scheduler(factories.LEVELS, preempt_across=case.across, half_life_s=0.0)
     facts: list[Fact] = [
         factories.node(f"n{i}", gpus=gpus, rack=f"r{case.racks[i] if case.racks else rack_of(i)}")
         for i, gpus in enumerate(case.nodes)

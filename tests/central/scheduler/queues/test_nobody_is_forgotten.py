@@ -33,7 +33,7 @@ class Day:
         self.teams = teams(self.dice)
         queues = [replace(queue_of(team), reserves=False) for team in self.teams]
         nodes: list[Fact] = [factories.node(f"n{i}", gpus=gpus) for i, gpus in enumerate(NODES)]
-        self.world = World(*nodes, *queues)
+        self.world = World(*nodes, *queues, half_life_s=0.0)
         self.now = 0.0
         self.jobs: dict[str, tuple[str, int, int]] = {}  # queue, GPUs, priority
         self.placed: set[str] = set()  # pods, since something came, ended or left

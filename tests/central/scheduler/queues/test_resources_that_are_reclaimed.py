@@ -15,7 +15,7 @@ def evicted_for_cpu(quota: Mapping[str, object], *share_by_weight: str) -> list[
     """Queue a uses all of 8 CPUs, when b requests two of them. quota: of queue b."""
     node = factories.node("n", gpus=0, cpu=8_000)
     facts: list[Fact] = [node, queue("a"), queue("b", **quota)]
-    world = World(*facts, share_by_weight=share_by_weight)  # type: ignore[arg-type]  # of other settings
+    world = World(*facts, half_life_s=0.0, share_by_weight=share_by_weight)  # type: ignore[arg-type]  # of other settings
     world.step(1.0, *(factories.pod(f"a-{n}", 0, cpu=2_000, queue="a") for n in range(4)))
     world.step(2.0, factories.pod("b", 0, cpu=2_000, queue="b", created=2.0))
     assert world.evicted or "no victims: queue" not in world.told["b"]
@@ -40,7 +40,7 @@ def test_cpu_is_reclaimed_by_weight_where_a_flag_says_so(names: tuple[str, ...])
 
 def test_gpus_are_reclaimed_though_no_queue_limits_them_and_cpu_does_not_count() -> None:
     """Queue b uses more than its share of the CPUs."""
-    world = World(factories.node("n", cpu=8_000), queue("a"), queue("b"))
+    world = World(factories.node("n", cpu=8_000), queue("a"), queue("b"), half_life_s=0.0)
     world.step(1.0, *(factories.pod(f"a-{n}", 1, queue="a") for n in range(8)))
     world.step(2.0, factories.pod("cpus", 0, cpu=6_000, queue="b", created=2.0))
     world.step(3.0, factories.pod("b", 1, queue="b", created=3.0))

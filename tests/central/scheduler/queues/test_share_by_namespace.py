@@ -130,7 +130,7 @@ def test_past_use_counts_when_a_namespace_comes_back() -> None:
 
 
 def test_a_switch_moves_what_runs() -> None:
-    there = World(*nodes(8), queue("team"))
+    there = World(*nodes(8), queue("team"), half_life_s=0.0)
     there.step(0.0, *jobs("a", 20), *jobs("b", 4, created=30.0))
     there.step(10.0, queue("team", by_namespace=True))
     tree = there.cluster.queues

@@ -50,7 +50,7 @@ def test_turns_follow_the_weights(
 
 
 def test_who_did_not_ask_is_owed_nothing() -> None:
-    there = World(*nodes(8), queue("early"), queue("late"))
+    there = World(*nodes(8), queue("early"), queue("late"), half_life_s=0.0)
     there.step(0.0, *(fact for number in range(20) for fact in whole("early", number, HOUR)))
     for number in range(1, 9):
         there.step(number * HOUR)
@@ -75,7 +75,7 @@ def test_a_queue_that_has_received_more_waits_for_the_turn_of_the_other() -> Non
 
 def test_a_turn_ends_when_a_sibling_has_received_a_day_less() -> None:
     """The gang has no end. Until then the other queue is not served, though it is within its fair share."""
-    there = World(*nodes(8), queue("a"), queue("b"))
+    there = World(*nodes(8), queue("a"), queue("b"), half_life_s=0.0)
     there.step(0.0, *job("b-0", 1, 8, HOUR, queue="b"))
     there.step(2.0, *job("a-0", 1, 8, None, queue="a", created=2.0))
     there.step(HOUR)
@@ -178,7 +178,7 @@ def test_nobody_is_owed_what_its_queue_deserves() -> None:
 
 def test_a_rebuilt_state_knows_what_each_queue_has_received() -> None:
     """Also the queue that exists in an empty state."""
-    there = World(*nodes(8), queue("default"), queue("other"))
+    there = World(*nodes(8), queue("default"), queue("other"), half_life_s=0.0)
     there.step(0.0, *whole("default", 0, HOUR), *whole("other", 0, HOUR))
     there.step(HOUR / 2)
     rebuild(there.cluster)
@@ -190,7 +190,7 @@ def test_a_rebuilt_state_knows_what_each_queue_has_received() -> None:
 
 def test_what_was_received_is_a_part_of_what_there_was_then() -> None:
     """Another node comes after an hour."""
-    there = World(*nodes(8), queue("a"), queue("b"))
+    there = World(*nodes(8), queue("a"), queue("b"), half_life_s=0.0)
     there.step(0.0, *whole("a", 0, 2 * HOUR))
     there.step(HOUR, factories.node("other"))
     there.step(2 * HOUR)
@@ -200,7 +200,7 @@ def test_what_was_received_is_a_part_of_what_there_was_then() -> None:
 def test_who_begins_to_wait_in_a_moved_department_is_level() -> None:
     """With what its sibling has received until now."""
     inner = [queue(name, parent="dept") for name in ("x", "y")]
-    there = World(*nodes(8), queue("above"), queue("dept"), *inner)
+    there = World(*nodes(8), queue("above"), queue("dept"), *inner, half_life_s=0.0)
     there.step(0.0, *whole("x", 0, 2 * HOUR))
     there.step(HOUR, queue("dept", parent="above"), *whole("y", 0, HOUR))
     queues = there.cluster.queues
@@ -209,7 +209,7 @@ def test_who_begins_to_wait_in_a_moved_department_is_level() -> None:
 
 def test_nobody_passes_the_head_of_an_invalid_queue() -> None:
     """What that queue has received is compared with nobody's."""
-    there = World(*nodes(8), queue("a"), queue("b"), queue("c"))
+    there = World(*nodes(8), queue("a"), queue("b"), queue("c"), half_life_s=0.0)
     there.step(0.0, *whole("a", 0, HOUR), *whole("a", 1, HOUR), *whole("b", 0, HOUR))
     there.step(HOUR, *whole("c", 0, HOUR), queue("a", error="spec.weight: -1"))
     gangs = {gang.name: gang for gang in there.cluster.state.gangs.values()}

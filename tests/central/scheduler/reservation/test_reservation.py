@@ -49,7 +49,9 @@ def test_a_reservation_binds_a_queue_that_has_received_as_much_unless_its_gang_i
     now: float, priority: int
 ) -> None:
     """Before patience ends too. The other queue has no gang until then, so it begins level with the first one."""
-    world = World(*two_nodes(), QueueSeen("q"), QueueSeen("other"), patience_s=100.0)
+    world = World(
+        *two_nodes(), QueueSeen("q"), QueueSeen("other"), patience_s=100.0, half_life_s=0.0
+    )
     world.step(0.0, *job("long", 1, queue="q", runs_for_s=600))
     world.step(1.0, *job("big", 2, queue="q", created=1.0))
     found = world.step(now, *job("c", 1, queue="other", created=now, priority=priority))
@@ -251,7 +253,9 @@ def test_whose_turn_comes_first_takes_over_the_reservation_and_the_other_begins_
 def test_a_reservation_that_ends_frees_its_place_in_the_same_cycle() -> None:
     """The gang that it kept out was refused before, and nothing else changes."""
     queues = (QueueSeen("a"), QueueSeen("b"))
-    world = World(factories.node("n1"), factories.node("n2"), *queues, patience_s=10.0)
+    world = World(
+        factories.node("n1"), factories.node("n2"), *queues, patience_s=10.0, half_life_s=0.0
+    )
     world.step(1.0, *job("old", 1, queue="b"))
     world.step(2.0, *job("big", 2, queue="b", created=2.0))
     assert world.step(20.0, *job("small", 1, queue="a", created=20.0)) == []
