@@ -237,7 +237,9 @@ def test_of_gangs_that_could_use_the_same_nodes_one_has_a_reservation() -> None:
 
 def test_whose_turn_comes_first_takes_over_the_reservation_and_the_other_begins_anew() -> None:
     world = World(
-        *two_nodes(), *(QueueSeen(name, priority=n) for n, name in enumerate("pq")), patience_s=10.0
+        *two_nodes(),
+        *(QueueSeen(name, strict_priority=n) for n, name in enumerate("pq")),
+        patience_s=10.0,
     )
     world.step(0.5, *rocks(a=50.0, b=60.0))
     world.step(1.0, *job("first", 2, created=1.0, queue="p"))
