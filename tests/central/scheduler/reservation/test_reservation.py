@@ -252,6 +252,18 @@ def test_whose_turn_comes_first_takes_over_the_reservation_and_the_other_begins_
     assert [held.strict for held in world.cluster.reservations.values()] == [False]
 
 
+@pytest.mark.parametrize(("pods", "gpus", "head"), [(2, 8, "first"), (1, 4, "other")])
+def test_priority_of_a_queue_takes_over_reservations_within_its_fair_share(
+    pods: int, gpus: int, head: str
+) -> None:
+    """A third of 16 GPUs."""
+    world = World(*two_nodes(), QueueSeen("p"), QueueSeen("q", priority=1), QueueSeen("r"))
+    world.step(0.5, *job("rock", 2, 8, 50.0, queue="r"))
+    world.step(1.0, *job("first", 2, created=1.0, queue="p"))
+    world.step(2.0, *job("other", pods, gpus, created=2.0, queue="q"))
+    assert heads(world) == [head]
+
+
 def test_a_reservation_that_ends_frees_its_place_in_the_same_cycle() -> None:
     """The gang that it kept out was refused before, and nothing else changes."""
     queues = (QueueSeen("a"), QueueSeen("b"))
