@@ -330,6 +330,28 @@ def test_pods_share_a_device_by_capacity(server: Plane) -> None:
     end(server, "d")
 
 
+def test_a_pod_is_bound_when_the_conditions_of_its_device_are_met(server: Plane) -> None:
+    """The device of node f is attached first: its driver says when."""
+    ready_node(server.client, "f")
+    one = devices("f", 1, model="attached")
+    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["AttachFailed"]}
+    one["spec"]["devices"][0] |= conditions
+    post(server.client, f"{RESOURCES}/resourceslices", one)
+    spec = asks(1, f'device.attributes["{DRIVER}"].model == "attached"')
+    post(server.client, CLAIMS, resource_claim("fabric", spec))
+    post(server.client, PODS, member("f-0", "f", 1, named=("fabric",)))
+    eventually(lambda: "fabric" in given(server), 60)
+    assert nodes(server, "f") == [""]
+    met = {"type": "Attached", "status": "True", "reason": "Done", "message": ""}
+    met["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    device = {"driver": DRIVER, "pool": "f", "device": "gpu-0", "conditions": [met]}
+    body = json.dumps({"status": {"devices": [device]}}).encode()
+    path = f"{CLAIMS}/fabric/status"
+    assert server.client.request("PATCH", path, body, "application/merge-patch+json").ok
+    eventually(lambda: nodes(server, "f") == ["f"], 60)
+    end(server, "f")
+
+
 def parted(node: str, gpus: int) -> list[Json]:
     """The counters of the GPUs, and the devices that use them: of each GPU the whole and two halves."""
     counters = [{"name": f"gpu-{i}", "counters": {"slices": {"value": "2"}}} for i in range(gpus)]
