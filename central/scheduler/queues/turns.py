@@ -52,10 +52,13 @@ class QueueTurns:
     def _by_priority(self, queue: Queue, need: Sums) -> int:
         """The priority, lowest first. Where the past orders queues, a queue whose next gang exceeds its fair share has
         the lowest of its siblings: priorities order queues, and leave their shares as they are."""
-        siblings = queue.parent.children if queue.parent is not None else [queue]
-        if self._by_past and self.exceeds(queue, need):
-            return max(-each.seen.priority for each in siblings)
-        return -queue.seen.priority
+        above, cache = queue.parent, self._queues.cache
+        if above is None or not self._by_past or not self.exceeds(queue, need):
+            return -queue.seen.priority
+        lowest: int | None = cache.get(key := ("lowest_priority", above.name))
+        if lowest is None:
+            lowest = cache[key] = min(each.seen.priority for each in above.children)
+        return -lowest
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
         """Whether the queue would use more than its fair share."""
