@@ -42,19 +42,19 @@ class QueueTurns:
         total, exceeds = self._queues.total, self.exceeds(queue, need)
         received = self._received(queue) if exceeds or self._by_past else 0.0
         now, then = quota.usage_level(queue, total), quota.usage_level(queue, total, need)
-        rank, above = self._by_priority(queue, need), exceeds and not self._by_past
+        rank, above = self._by_priority(queue, exceeds=exceeds), exceeds and not self._by_past
         return (above, now[0], self._strictness(queue), rank, received, now[2], then[2])
 
     def _strictness(self, queue: Queue) -> int:
         """The strict priority, where the past orders queues; fair shares have it in them."""
         return -queue.seen.strict_priority if self._by_past else 0
 
-    def _by_priority(self, queue: Queue, need: Sums) -> int:
+    def _by_priority(self, queue: Queue, *, exceeds: bool) -> int:
         """The priority, lowest first. Where the past orders queues, a queue whose next gang exceeds its fair share has
         the lowest of its siblings: priorities order queues, and leave their shares as they are."""
-        above, cache = queue.parent, self._queues.cache
-        if above is None or not self._by_past or not self.exceeds(queue, need):
+        if not exceeds or not self._by_past or queue.parent is None:
             return -queue.seen.priority
+        above, cache = queue.parent, self._queues.cache
         lowest: int | None = cache.get(key := ("lowest_priority", above.name))
         if lowest is None:
             lowest = cache[key] = min(each.seen.priority for each in above.children)
@@ -87,7 +87,7 @@ class QueueTurns:
         return (
             not queue.below_deserved,
             strictness,
-            self._by_priority(queue, gang.attempt.need),
+            self._by_priority(queue, exceeds=self.exceeds(queue, gang.attempt.need)),
             received,
             -gang.priority,
         )
