@@ -19,7 +19,7 @@ from central.model.speed_table import LEAST, MOST
 from central.server.grpc.training_plans import TrainingPlans
 from protos.stubs import fleet_pb2 as pb
 
-_ACTIVITIES_MOST = 16
+ACTIVITIES_MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def mistake(report: pb.TrainingReport) -> str:
             return (
                 f"progress.queues: name: not a text of at most {limits.NAME} printable characters"
             )
-    if len(progress.gpu_seconds) > _ACTIVITIES_MOST:
-        return f"progress.gpu_seconds: more than {_ACTIVITIES_MOST}"
+    if len(progress.gpu_seconds) > ACTIVITIES_MOST:
+        return f"progress.gpu_seconds: more than {ACTIVITIES_MOST}"
     if not all(name.isalpha() and len(name) <= limits.NAME for name in progress.gpu_seconds):
         return "progress.gpu_seconds: a name is not a word"
     if len(progress.speeds) > limits.MEASURED_SPEEDS:

@@ -169,7 +169,9 @@ class TrainingService:
         self.views.heard(caller.pod_uid, request, now)
         gang = plan.namespace, f"{plan.name}-{plan.uid}"
         if (activities := self._plans.activities.get(gang)) is not None:
-            activities.update(request.progress.gpu_seconds)
+            for name, seconds in request.progress.gpu_seconds.items():
+                if name in activities or len(activities) < job_progress.ACTIVITIES_MOST:
+                    activities[name] = seconds
         self._plans.times.reported(
             caller.pod_uid,
             fact.generation,

@@ -11,6 +11,7 @@ import pytest
 from central.controllers.job.training_plan import PodPlace, TrainingPlan
 from central.model import limits
 from central.model.facts import CoordinatorReported, CoordinatorSilent
+from central.server.grpc.job_progress import ACTIVITIES_MOST
 from central.server.grpc.training_service import PLACES_MOST
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import DeskStub, FleetStub, TrainingStub
@@ -200,6 +201,19 @@ def test_what_gpus_were_used_for_goes_to_the_record_of_the_jobs_gang(
         ("team", "train-uid"): {"saving": 1.0, "training": 8.0},
         ("team", "train-other"): {},
     }
+
+
+def test_ever_new_activities_do_not_add_up_in_the_record(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    known = scheduler.training_plans.activities
+    known["team", "train-uid"] = {"training": 1.0}
+    for seconds, start in ((7.0, "a"), (8.0, "b"), (9.0, "c")):
+        spent = {f"{start}{end}": 2.0 for end in "abcdefghijklmno"} | {"training": seconds}
+        report = pb.TrainingReport(progress=pb.TrainingProgress(gpu_seconds=spent))
+        training.Report(report, metadata=MINE)
+    assert len(known["team", "train-uid"]) == ACTIVITIES_MOST
+    assert known["team", "train-uid"]["training"] == 9.0
 
 
 def test_measured_speeds_are_facts_in_one_order(
