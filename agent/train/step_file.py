@@ -2,8 +2,8 @@
 with the coordinator.
 
 A file has one line: STEP [RECORDS [LEFT]], as in `echo 4180 > "$LOCKSTEP_STEP_FILE"`. Each process that uses this
-package has a file of its own beside that one, so that the records of several processes add up. It adds the milliseconds
-in which it waited for no other process; LEFT may be - then."""
+package has a file of its own beside that one, so that the records of several processes add up. Such a process adds
+the milliseconds in which it waited for no other one, and writes - for an unknown LEFT."""
 
 from __future__ import annotations
 

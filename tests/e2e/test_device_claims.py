@@ -302,15 +302,9 @@ def test_halves_of_a_gpu_and_the_whole_are_never_given_at_once(server: Plane) ->
 
 def test_pods_share_a_device_by_capacity(server: Plane) -> None:
     """Node s has one GPU of 80 GiB, given in steps of 10: two pods of 35 GiB take 40 each, and a third one waits."""
-    ready_node(server.client, "s")
-    one = devices("s", 1, model="shared")
     policy = {"default": "80Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
-    one["spec"]["devices"][0] |= {
-        "allowMultipleAllocations": True,
-        "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}},
-    }
-    post(server.client, f"{RESOURCES}/resourceslices", one)
-    chosen = f'device.attributes["{DRIVER}"].model == "shared"'
+    capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+    chosen = offer(server, "s", {"allowMultipleAllocations": True, "capacity": capacity})
     asked = asks(1, chosen, capacity={"requests": {"memory": "35Gi"}})
     templates = f"{RESOURCES}/namespaces/default/resourceclaimtemplates"
     post(server.client, templates, template("part", asked))
@@ -332,12 +326,8 @@ def test_pods_share_a_device_by_capacity(server: Plane) -> None:
 
 def test_a_pod_is_bound_when_the_conditions_of_its_device_are_met(server: Plane) -> None:
     """The device of node f is attached first: its driver says when."""
-    ready_node(server.client, "f")
-    one = devices("f", 1, model="attached")
     conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["AttachFailed"]}
-    one["spec"]["devices"][0] |= conditions
-    post(server.client, f"{RESOURCES}/resourceslices", one)
-    spec = asks(1, f'device.attributes["{DRIVER}"].model == "attached"')
+    spec = asks(1, offer(server, "f", conditions))
     post(server.client, CLAIMS, resource_claim("fabric", spec))
     post(server.client, PODS, member("f-0", "f", 1, named=("fabric",)))
     eventually(lambda: "fabric" in given(server), 60)
@@ -350,6 +340,15 @@ def test_a_pod_is_bound_when_the_conditions_of_its_device_are_met(server: Plane)
     assert server.client.request("PATCH", path, body, "application/merge-patch+json").ok
     eventually(lambda: nodes(server, "f") == ["f"], 60)
     end(server, "f")
+
+
+def offer(server: Plane, node: str, content: Json) -> str:
+    """Makes a node with one device, which has this content too. Returns the expression that selects it."""
+    ready_node(server.client, node)
+    one = devices(node, 1, model=f"of-{node}")
+    one["spec"]["devices"][0] |= content
+    post(server.client, f"{RESOURCES}/resourceslices", one)
+    return f'device.attributes["{DRIVER}"].model == "of-{node}"'
 
 
 def parted(node: str, gpus: int) -> list[Json]:

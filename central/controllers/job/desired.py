@@ -59,7 +59,7 @@ def _reconcile_active(
 ) -> Iterator[Decision]:
     """An active Job has a PodGroup, the objects of its plugins and volumes and, once it is admitted, the pods
     of the tasks that may start."""
-    yield from _replace_weak(job, now)
+    yield from _replace_blamed(job, now)
     unwanted = planned_leave.ready(job, _unwanted_pods(job), now)
     yield from _delete_pods(job, unwanted, "no longer part of the Job", now)
     tasks = startable_tasks(job, counts)
@@ -103,7 +103,7 @@ def _unwanted_pods(job: Job) -> list[PodSeen]:
     return [pod for pod in job.pods.values() if pod.uid not in keep]
 
 
-def _replace_weak(job: Job, now: float) -> Iterator[Decision]:
+def _replace_blamed(job: Job, now: float) -> Iterator[Decision]:
     """Deletes pods that the coordinator replaces. Their successors get other nodes; after a while any node."""
     said = job.reported
     for pod in [*job.pods.values()]:

@@ -84,8 +84,9 @@ class SlowMembers:
                 one.told = _describe(live, member, found[member], step_s)
 
     def due(self, now: float, live: Generation, budget: ReplacementBudget) -> Process | None:
-        """Returns the process that is to be replaced now, and counts it. Neither is replaced twice in a day: a number
-        that is slow on a second node has more to do than others, and a node that is slow again has no substitute."""
+        """Returns the process that is to be replaced now, and counts it. No number and no node is replaced twice in a
+        day: a member that is slow on a second node has more to do than others, and a node that is slow again has no
+        substitute."""
         for process in live.processes if self.replace_after_s else ():
             one = self._counts.get(process.member)
             if one is None or not one.told or now - one.since < self.replace_after_s:

@@ -78,15 +78,14 @@ def waits_by_order(queues: Queues, gang: Gang) -> bool:
 def reclaims_since(queues: Queues, claimant: Gang, victim: Gang) -> str:
     """Returns what lets the claimant's queue reclaim from the victim's, for people."""
     if waits_by_order(queues, claimant) and claimant.account is not None:
-        own, other = (queues.by_name[gang.queue].path[::-1] for gang in (claimant, victim))
-        siblings = next(((a, b) for a, b in zip(own, other, strict=False) if a is not b), None)
-        if (
-            siblings is not None
-            and siblings[0].seen.strict_priority > siblings[1].seen.strict_priority
-        ):
+        own = queues.by_name[claimant.queue]
+        siblings = own.siblings(queues.by_name[victim.queue])
+        if siblings and siblings[0].seen.strict_priority > siblings[1].seen.strict_priority:
             return "has a higher strictPriority"
         if any(
-            own_amount(queues, above, name) for above in own for name in claimant.account.demand
+            own_amount(queues, above, name)
+            for above in own.path
+            for name in claimant.account.demand
         ):
             return "is below what it deserves"
     return "is below its fair share"

@@ -126,6 +126,14 @@ class Queue:
         """Whether it is the part of a namespace in a queue, NAMESPACE/QUEUE, without an object of its own."""
         return "/" in self.name
 
+    def siblings(self, other: "Queue") -> tuple["Queue", "Queue"] | None:
+        """Returns the queues in both paths directly below the level that they have in common; None: they share none, or
+        one is above the other."""
+        own, others = self.path[::-1], other.path[::-1]
+        if own[0] is not others[0]:
+            return None
+        return next(((a, b) for a, b in zip(own, others, strict=False) if a is not b), None)
+
     @property
     def below_deserved(self) -> bool:
         """Whether it uses less than its deserved amount, in every resource of that."""

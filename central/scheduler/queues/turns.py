@@ -76,7 +76,8 @@ class QueueTurns:
     def passes(self, gang: Gang, head: Gang) -> bool:
         """Whether the gang comes before the head of another queue that has a reservation, and so may take it: its queue
         comes first by deserved amount, priority and what both have received, or the gang by priority."""
-        siblings = self._siblings(gang, head)
+        by_name = self._queues.by_name
+        siblings = by_name[gang.queue].siblings(by_name[head.queue])
         if siblings is None:
             return False
         own, others = siblings
@@ -99,10 +100,3 @@ class QueueTurns:
         if not self._by_past:
             return queue.received
         return queue.past_share(queues.now + AHEAD_S, queues.half_life_s, queues.total)
-
-    def _siblings(self, gang: Gang, head: Gang) -> tuple[Queue, Queue] | None:
-        """The queues of both, or above them, below the one that they have in common; None if either is invalid."""
-        paths = [self._queues.by_name[one.queue].path[::-1] for one in (gang, head)]
-        if paths[0][0] is not paths[1][0]:
-            return None
-        return next(((a, b) for a, b in zip(*paths, strict=False) if a is not b), None)

@@ -28,9 +28,14 @@ def plan(version: int, members: Iterable[int], **more: object) -> SizePlan:
 
 def trio(**rules: object) -> Membership:
     """Members 0, 1 and 2 are planned, joined and live in generation 1."""
+    return team(3, 3, **rules)
+
+
+def team(planned: int, joined: int, **rules: object) -> Membership:
+    """So many are planned, and the first of them have joined and acknowledged generation 1."""
     made = Membership(MembershipRules(least=2, **rules))  # type: ignore[arg-type]  # fields by name
-    made.set_plan(0.0, plan(1, range(3)))
-    for member in range(3):
+    made.set_plan(0.0, plan(1, range(planned)))
+    for member in range(joined):
         made.join(0.0, process(member))
     ack_all(made, 0.0)
     return made
@@ -299,11 +304,7 @@ def test_when_all_are_done_the_job_is_over() -> None:
 
 
 def test_a_spare_replaces_a_lost_member_at_once() -> None:
-    made = Membership(MembershipRules(least=2, spares=1))
-    made.set_plan(0.0, plan(1, range(4)))
-    for member in range(4):
-        made.join(0.0, process(member))
-    ack_all(made, 0.0)
+    made = team(4, 4, spares=1)
     assert live(made) == [0, 1, 2]
     made.leave(5.0, 1, 1, 1, "")
     assert made.training() == [0, 1, 2], "the others wait for the spare"
@@ -322,11 +323,7 @@ def test_a_spare_replaces_a_lost_member_at_once() -> None:
 
 def test_spares_that_wait_count_as_members_of_the_plan() -> None:
     """Else each change of size would seem to be under way for ever, and a spare that leaves would be waited for."""
-    made = Membership(MembershipRules(least=2, spares=2))
-    made.set_plan(0.0, plan(1, range(6)))
-    for member in range(5):
-        made.join(0.0, process(member))
-    ack_all(made, 0.0)
+    made = team(6, 5, spares=2)
     assert (live(made), made.training()) == ([0, 1, 2, 3], [0, 1, 2, 3, 4])
     made.join(1.0, process(5))
     assert made.training() == [0, 1, 2, 3, 4, 5]
