@@ -58,9 +58,15 @@ class Api:
         try:
             return self._json("GET", kind.path(self.namespace, name), None, kind, name)
         except CannotDo as error:
-            if error.code != exit_codes.NOT_FOUND or not (near := self._near(kind, name)):
+            if error.code != exit_codes.NOT_FOUND:
                 raise
-            raise CannotDo(f"{error}; did you mean {near}?", error.code) from error
+            if kind is JOBS and self.find(GROUPS, name) is not None:
+                more = f"it is a PodGroup: lockstep group view {name}"
+            elif near := self._near(kind, name):
+                more = f"did you mean {near}?"
+            else:
+                raise
+            raise CannotDo(f"{error}; {more}", error.code) from error
 
     def _near(self, kind: ResourcePath, name: str) -> str:
         """The name of an object that is nearly the same; empty: none, or the user may not list them."""

@@ -40,6 +40,14 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def job_state(text: str) -> str:
+    from central.model.jobspec import PHASES  # imports numpy, which other commands do without
+
+    if text and text.capitalize() not in (*PHASES, "Ended"):
+        raise ValueError(f"'{text}' is not one of {', '.join(PHASES)}, ended")
+    return text.lower()
+
+
 def duration(text: str) -> str:
     from central.kube.decode.quantities import parse_duration
 
@@ -182,7 +190,7 @@ LIST_JOBS: tuple[Flag, ...] = (
     (
         "--state STATE",
         "only jobs in this state, such as Running or Pending; ended: those of a week",
-        {},
+        {"type": job_state, "default": ""},
     ),
     ("--user NAME", "only jobs that this user created (with the component users)", {}),
 )

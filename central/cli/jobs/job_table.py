@@ -93,10 +93,8 @@ def _key(obj: Json) -> Key:
 
 def _row(job: Json, group: Json | None, nodes: set[str], use: Json | None) -> Row:
     meta, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
-    running, size_now = (
-        status.get("running") or 0,
-        sum(map(_size_of(status), spec.get("tasks") or ())),
-    )
+    running = status.get("running") or 0
+    size_now = sum(map(_size_of(status), spec.get("tasks") or ()))
     whole = "-" if running == size_now else why_of(job, group) or "-"
     return (
         meta["name"],

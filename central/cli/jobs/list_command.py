@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from central.cli import output_format, terminal_table
+from central.cli.exit_codes import CannotDo
 from central.cli.jobs import history_command, job_table, queue_listing
 from central.cli.jobs.api import GROUPS, JOBS, KINDS, QUEUES, Api
 from central.cli.terminal_table import Column, Row, age, columns
@@ -45,7 +46,7 @@ def show(api: Api, args: argparse.Namespace) -> int:
             print(object_name(kind, obj))
     elif not objects and kind is not QUEUES:
         where = "" if args.everywhere else f" in namespace {api.namespace}"
-        print(f"No {kind.plural} found{where}", file=sys.stderr)
+        print(f"No {kind.plural} found{where}{_other_gangs(api, kind, args)}", file=sys.stderr)
     else:
         names = {obj["metadata"]["name"] for obj in objects}
         if kind is QUEUES and DEFAULT not in names and not args.selector:
@@ -53,6 +54,16 @@ def show(api: Api, args: argparse.Namespace) -> int:
             objects.sort(key=lambda queue: str(queue["metadata"]["name"]))
         print(_table(api, kind, objects, args), end="")
     return 0
+
+
+def _other_gangs(api: Api, kind: ResourcePath, args: argparse.Namespace) -> str:
+    """Says where those find their gangs who submit PodGroups, or Jobs of other kinds."""
+    if kind is not JOBS:
+        return ""
+    with suppress(CannotDo):
+        if api.all(GROUPS, everywhere=args.everywhere):
+            return ", but PodGroups: lockstep group list" + (" -A" if args.everywhere else "")
+    return ""
 
 
 def _watch(api: Api, kind: ResourcePath, args: argparse.Namespace, query: dict[str, str]) -> int:

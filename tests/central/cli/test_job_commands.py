@@ -18,6 +18,7 @@ from central.cli.exit_codes import CannotDo
 from central.cli.jobs import api as apis
 from central.cli.jobs import describe, follow
 from central.cli.jobs.api import Api
+from central.cli.main import main
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
 from central.server.grpc.visibility import Viewer
@@ -147,6 +148,26 @@ def test_the_list_says_where_a_job_is_since_when_and_why(lockstep: Lockstep, put
     assert (second["PODS"], second["WHY"]) == ("3/3", "-")
     assert third["TIME"].startswith("waits ")
     assert third["WHY"] == f"{WHY}; reserved: rack r1"
+
+
+def test_a_list_without_jobs_says_where_other_gangs_are(
+    lockstep: Lockstep, put: Put, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", "list"]) == 0
+    assert capsys.readouterr().err == "No jobs found in namespace default\n"
+    put(GROUPS, group("giant", "waits"))
+    assert main(["job", "list", "--state", "running", "-A"]) == 0
+    assert capsys.readouterr().err == "No jobs found, but PodGroups: lockstep group list -A\n"
+    found = lockstep("job", "view", "giant", code=3)
+    assert found == (
+        "lockstep: job default/giant not found; it is a PodGroup: lockstep group view giant\n"
+    )
+    found = lockstep("job", "list", "--state", "runing", code=2)
+    assert "'runing' is not one of Pending, Running, " in found
+    done = {"phase": "Completed", "lastTransitionTime": ago(60)}
+    put(JOBS, mpi("done", state=done, succeeded=3))
+    [row] = listed(lockstep("job", "list", "--state", "completed"))
+    assert row["NAME"] == "done"
 
 
 def test_a_narrow_list_keeps_what_matters_of_a_reason(
