@@ -15,7 +15,7 @@ NEVER, CAPACITY, RESERVED = "never", "capacity", "reserved"
 CONFINED, PLACE_RESERVED, QUOTA = "confined", "place-reserved", "quota"
 PODS_MISSING, GATED, INVALID, PREEMPTED = "pods-missing", "gated", "invalid", "preempted"
 RETRY, SET_ASIDE, NEW = "retry", "set-aside", "new"
-NO_START = "no-start"
+NO_START, SUSPENDED = "no-start", "suspended"
 
 CAUSES = {
     CAPACITY: UNSCHEDULABLE,  # what it asks for is in use
@@ -29,6 +29,7 @@ CAUSES = {
     INVALID: ERROR,  # a field, a name or an amount of its request must change, or what it names
     PREEMPTED: ERROR,  # its pods are being evicted
     NO_START: ERROR,  # its pods were bound and did not start; it is tried again later
+    SUSPENDED: ERROR,  # its Job is suspended: it waits for nobody, and is not counted as pending
     RETRY: ERROR,  # it is tried again in a moment
     SET_ASIDE: ERROR,  # after a bug of the scheduler
     NEW: "",  # it was not tried yet: no condition is written

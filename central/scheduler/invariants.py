@@ -315,7 +315,7 @@ def _queues(scheduler: Scheduler) -> None:
     used: dict[str, Counter[str]] = {name: Counter() for name in queues.by_name}
     phases: dict[str, Counter[str]] = {}
     for gang in scheduler.state.gangs.values():
-        if not gang.foreign:
+        if not (gang.foreign or gang.published.suspended):
             phases.setdefault(gang.queue_name, Counter())[phase(gang).lower()] += 1
         if SetAsideKey(ACCOUNT, gang.key) in scheduler.quarantine.set_asides:
             continue

@@ -23,6 +23,8 @@ def cause_of(scheduler: Scheduler, gang: Gang) -> str:
     """Of pending_causes.CAUSES; empty: none of its pods waits, nor does it wait for admission."""
     if scheduler.state.why_set_aside(gang):
         return causes.SET_ASIDE
+    if gang.published.suspended:
+        return causes.SUSPENDED
     if awaits_admission(gang):
         override = gang.published.override
         return (

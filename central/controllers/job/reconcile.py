@@ -229,6 +229,7 @@ def _override_gang_status(context: JobContext, job: Job, gang: Gang) -> None:
     is_whole = not gang.missing() and not gang.counts.unplaced  # the Job's Event says that it runs
     over = phase in (*FINISHED, ABORTING, ABORTED, COMPLETING, TERMINATING)
     gang.published.suppress_event, gang.published.of_job = over or is_whole, True
+    gang.published.suspended = phase in (ABORTING, ABORTED)
     if gang.published.override != word:
         gang.published.override = word
         context.state.pending.changed(gang)

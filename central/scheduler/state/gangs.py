@@ -76,6 +76,7 @@ class Published:
     override: tuple[str, str] | None = None  # phase and reason, set by a controller
     suppress_event: bool = False  # an Event of its Job has the same content
     of_job: bool = False
+    suspended: bool = False  # its Job is; it waits for nothing but to be resumed
     # Members that succeeded and whose pods were deleted, which status.succeeded counts too; negative: not known yet.
     completed: int = 0
 

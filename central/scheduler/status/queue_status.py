@@ -38,9 +38,10 @@ class QueueStatuses:
     _root: Queue | None = field(default=None, metadata=NOT_STORED)
 
     def count(self, gang: Gang, phase: str) -> None:
-        """Counts the gang in its queue, in its present phase. Another scheduler's gang is not counted."""
+        """Counts the gang in its queue, in its present phase. Another scheduler's gang, and that of a suspended Job, is
+        not counted."""
         before = self._counted.get(gang.key)
-        now = (gang.queue_name, phase) if not gang.foreign else None
+        now = None if gang.foreign or gang.published.suspended else (gang.queue_name, phase)
         if now == before:
             if now is not None:
                 self._changed[now[0]] = None  # its usage may have changed

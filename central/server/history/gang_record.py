@@ -14,7 +14,7 @@ NODES_LISTED = 3  # in a list of jobs
 TEXT_MOST = 600  # characters
 GPU_SECONDS = ("allocated", "lost", "busy", "rated")
 PENDING, ADMITTED, PLACED, BOUND, RUNNING = "pending", "admitted", "placed", "bound", "running"
-COMPLETED, FAILED, DELETED = "completed", "failed", "deleted"
+COMPLETED, FAILED, DELETED, SUSPENDED = "completed", "failed", "deleted", "suspended"
 STAGES = (PENDING, ADMITTED, PLACED, BOUND, RUNNING)  # of a gang that has not ended, in their order
 
 

@@ -37,6 +37,7 @@ from central.server.history.gang_record import (
     PLACED,
     RUNNING,
     STAGES,
+    SUSPENDED,
     GangRecord,
 )
 from central.server.stats.gang_counters import lost_gpu_s
@@ -243,14 +244,19 @@ class GangRecords:
         for pod in holders:
             if len(record.nodes) < NODES_MOST:
                 record.nodes[pod.node] = None
-        if before and holders and record.facts["started"] is not None:
-            what = "grew" if len(holders) > before else "shrank"
-            record.note(now, what, f"{before} to {wording.counted(len(holders), 'pod')}")
+        after = len(holders)
+        if not (before and holders) or after == before or record.facts["started"] is None:
+            return
+        # Where the gang ends, or all its pods leave, another event says so.
+        if after > before or (_stage(gang) == RUNNING and not gang.counts.succeeded):
+            what = "grew" if after > before else "shrank"
+            record.note(now, what, f"{before} to {wording.counted(after, 'pod')}")
 
     def _move(self, key: GangKey, record: GangRecord, gang: Gang, now: float) -> None:
-        """Notes the stages that the gang has reached, or that it waits again."""
+        """Notes the stages that the gang has reached, that it waits again, or that it is suspended or resumed."""
         counts, facts = gang.counts, record.facts
-        if gang.members and not any(pod.alive for pod in gang.members.values()):
+        alive = any(pod.alive for pod in gang.members.values())
+        if gang.members and not (alive or gang.published.suspended):
             self._end(key, record, now, FAILED if counts.failed else COMPLETED)
             return
         facts["ended"] = None  # it may have been restarted
@@ -258,8 +264,12 @@ class GangRecords:
         if stage == before:
             return
         facts["stage"] = stage
+        if SUSPENDED in (stage, before):
+            record.note(now, SUSPENDED if stage == SUSPENDED else "resumed")
+        if stage == SUSPENDED:
+            return
         at = STAGES.index(before) if before in STAGES else 0
-        if STAGES.index(stage) < at:
+        if STAGES.index(stage) < at and before != ADMITTED:
             record.note(now, "waits again")
         for each in STAGES[at + 1 : STAGES.index(stage) + 1]:
             if each == ADMITTED and stage != ADMITTED:
@@ -374,6 +384,8 @@ def _order(pod: Pod) -> tuple[int, str]:
 
 
 def _stage(gang: Gang) -> str:
+    if gang.published.suspended:
+        return SUSPENDED
     counts, override = gang.counts, gang.published.override
     if not counts.placed or gang.missing():
         return ADMITTED if override is not None and override[0] == INQUEUE else PENDING

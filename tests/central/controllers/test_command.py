@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from central.controllers.composite import BatchControllers
-from central.model.decisions import Decision, Delete, SetStatus
+from central.model.decisions import Decision, Delete, SetStatus, UpdateGangStatus
+from central.server.history.gang_records import GangRecords
 from tests.central.controllers.job.job_api import Api, job
 
 Json = dict[str, Any]
@@ -41,6 +42,36 @@ def test_a_job_is_suspended_and_resumed() -> None:
     api.settle()
     assert api.phase() == "Running"
     assert len(api.pods()) == 2
+
+
+def test_a_suspended_job_waits_for_nobody() -> None:
+    api = Api()
+    records, told = GangRecords(api.cluster), dict[str, str]()
+
+    def settle() -> None:
+        while decisions := api.step():
+            records.observe((), decisions)
+            told.update({d.gang: d.cause for d in decisions if isinstance(d, UpdateGangStatus)})
+
+    records.observe((), ())
+    api.apply(job({"w": 2}))
+    settle()
+    command(api, "AbortJob")
+    settle()
+    assert [*told.values()] == ["suspended"]
+    assert api.cluster.queue_statuses.by_queue() == {}, "neither pending nor in the order"
+    [gang] = told
+    record = records.find("ns", gang)
+    assert isinstance(record, dict)
+    assert record["stage"] == "suspended"
+    command(api, "ResumeJob", 1)
+    settle()
+    assert api.cluster.queue_statuses.counts("default") == {"running": 1}
+    record = records.find("ns", gang)
+    assert isinstance(record, dict)
+    happened = [each["what"] for each in record["events"]]
+    assert happened.index("suspended") < happened.index("resumed") < happened.index("running", 5)
+    assert not {"failed", "completed", "waits again", "shrank"} & {*happened}
 
 
 def test_commands_for_one_job_run_one_at_a_time() -> None:

@@ -197,8 +197,8 @@ def test_row(row: str) -> None:
 
 
 def test_every_cause_has_a_row() -> None:
-    """The others are below, and in test_failed_starts.py."""
-    below = {"preempted", "set-aside", "new", "no-start"}
+    """The others are below, in test_failed_starts.py and in controllers/test_command.py."""
+    below = {"preempted", "set-aside", "new", "no-start", "suspended"}
     assert {cause for cause, _ in ROWS.values()} | below == {*CAUSES}
 
 

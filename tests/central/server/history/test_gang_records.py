@@ -166,6 +166,44 @@ def test_sizes_over_time() -> None:
         "3 to 2 pods",
     ]
     assert [size[1] for size in record["sizes"]] == [2, 3, 2]
+    smaller = factories.pod("grows-1", 0, "grows", node="a", phase="Running")
+    life.tell(T0 + 60, smaller)
+    assert life.record("grows")["sizes"][-1] == [T0 + 60, 2, 1.0]
+    assert life.record("grows")["events"] == record["events"], "it has as many pods"
+
+
+def test_a_gang_whose_pods_come_one_by_one_does_not_wait_again() -> None:
+    life = Life()
+    life.tell(T0 + 1, factories.gang("train", 2, created=T0 + 1, owner="job/train"))
+    life.scheduler.state.gangs["ns", "train", True].published.override = ("Inqueue", "admitted")
+    life.tell(T0 + 2)
+    life.scheduler.state.gangs["ns", "train", True].published.override = None
+    for at in range(2):
+        life.tell(T0 + 3 + at, factories.pod(f"train-{at}", 4, "train"))
+    assert story(life.record("train")) == [(1, "created"), (1, "admitted"), (4, "placed")]
+
+
+def test_the_pods_of_a_suspended_job_have_not_failed() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    life.scheduler.state.gangs["ns", "train", True].published.suspended = True
+    life.tell(
+        T0 + 20,
+        *(factories.pod(f"train-{at}", 4, "train", node="a", phase="Failed") for at in range(2)),
+    )
+    record = life.record("train")
+    assert (record["stage"], record["ended"]) == ("suspended", None)
+
+
+def test_a_gang_whose_members_end_one_by_one_completes_and_does_not_shrink() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    ends = factories.pod("train-0", 4, "train", node="a", phase="Succeeded")
+    life.tell(T0 + 20, ends)
+    end(life, "train", T0 + 21, "Succeeded")
+    record = life.record("train")
+    assert [what for _, what in story(record)][-2:] == ["running", "completed"]
+    assert [size[1] for size in record["sizes"]] == [2, 1, 0]
 
 
 def test_a_record_goes_on_in_the_next_scheduler() -> None:
