@@ -226,14 +226,10 @@ def _queues(found: Installation) -> Iterator[tuple[Level, str]]:
     for name, groups in sorted(used.items()):
         first = f"{meta(groups[0]).get('namespace')}/{meta(groups[0]).get('name')}"
         if name not in states and name != "default":
-            text = (
-                f"{len(groups)} pending gangs ({first}) name the queue {name}, which does not exist"
-            )
+            text = f"pending gangs that name the queue {name}, which does not exist: {len(groups)} ({first})"
             yield "warn", f"{text}; lockstep queue create, or correct spec.queue"
         elif states.get(name) in ("Closed", "Closing"):
-            text = (
-                f"{len(groups)} pending gangs ({first}) wait in the queue {name}, which is closed"
-            )
+            text = f"pending gangs in the queue {name}, which is closed: {len(groups)} ({first})"
             yield "warn", f"{text}; lockstep queue operate --action open {name}"
 
 

@@ -68,14 +68,18 @@ def _no_node(place: str, nodes: Sequence[Json]) -> str:
     return f"no node is in {place}{hint}" if "=" in place else f"no node named {place}{hint}"
 
 
-def drain(objects: Sequence[Json], names: Sequence[str], schedulers: Sequence[str]) -> None:
-    """The running pods of these schedulers on these nodes wait again, as if their controllers had just created them."""
+def drain(objects: Sequence[Json], names: Sequence[str], schedulers: Sequence[str]) -> int:
+    """The running pods of these schedulers on these nodes wait again, as if their controllers had just created them.
+    Returns their number."""
+    drained = 0
     for obj in objects:
         spec = obj.get("spec") or {}
         ours = obj["kind"] == "Pod" and spec.get("schedulerName") in schedulers
         if ours and spec.get("nodeName") in names and not _ended(obj):
             obj["spec"] = {key: each for key, each in spec.items() if key != "nodeName"}
             obj["status"] = {"phase": "Pending"}
+            drained += 1
+    return drained
 
 
 def _ended(pod: Json) -> bool:

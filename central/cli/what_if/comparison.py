@@ -69,15 +69,18 @@ def _essence(one: GangOutcome) -> tuple[object, ...]:
     return (one.state, round(one.at_s, 3), {*one.nodes}, one.reason, one.evicted)
 
 
-def totals(before: SimulationResult, after: SimulationResult) -> list[tuple[str, float, float]]:
-    """Returns rows of a name, the value before, and the value after."""
+def totals(
+    before: SimulationResult, after: SimulationResult, drained: int = 0
+) -> list[tuple[str, float, float]]:
+    """Returns rows of a name, the value before, and the value after. drained: pods that the change moves."""
     numbers: tuple[tuple[str, Callable[[SimulationResult], float]], ...] = (
         ("GPUs in use now", _gpus_at_start),
         ("gangs pending at the end", lambda each: len(each.waiting)),
         ("pods evicted", lambda each: len(each.evicted)),
-        ("GPU-hours lost", lambda each: round(each.gpu_seconds_lost / 3600, 2)),
+        ("GPU-hours lost to evictions", lambda each: round(each.gpu_seconds_lost / 3600, 2)),
     )
-    return [(name, number(before), number(after)) for name, number in numbers]
+    rows = [(name, number(before), number(after)) for name, number in numbers]
+    return [*rows, ("pods drained", 0, drained)] if drained else rows
 
 
 def _gpus_at_start(result: SimulationResult) -> float:

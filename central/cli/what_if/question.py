@@ -62,7 +62,7 @@ def answer(
     """hardware: by node, as `lockstep topology -o json` prints it. Raises BadChange and BadInput."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         live_cluster.add_hardware(cluster.objects, hardware, Path(folder))
-        changed = _changed(change, cluster.objects, flags)
+        changed, drained = _changed(change, cluster.objects, flags)
         before = _simulated(flags, cluster.objects, (), horizon_s)
         after = _simulated(flags, changed, change.submit, horizon_s)
     members = live_cluster.members(cluster.objects)
@@ -71,20 +71,23 @@ def answer(
     )
     running = {(namespace, gang) for (namespace, _), gang in members.items()}
     notes = [*cluster.unread, *([] if hardware else [NO_HARDWARE])]
-    return Answer(found, comparison.totals(before, after), horizon_s, running, notes)
+    sums = comparison.totals(before, after, drained)
+    return Answer(found, sums, horizon_s, running, notes)
 
 
-def _changed(change: Change, objects: Sequence[Json], flags: SchedulingFlags) -> list[Json]:
-    """A copy with the changes. Raises BadChange."""
+def _changed(
+    change: Change, objects: Sequence[Json], flags: SchedulingFlags
+) -> tuple[list[Json], int]:
+    """Returns a copy with the changes, and the number of drained pods. Raises BadChange."""
     changed = copy.deepcopy(list(objects))
     changes.cordon(changed, change.cordon, flags.topology_levels)
-    drained = changes.cordon(changed, change.drain, flags.topology_levels)
-    changes.drain(changed, drained, flags.scheduler_names)
+    empty = changes.cordon(changed, change.drain, flags.topology_levels)
+    drained = changes.drain(changed, empty, flags.scheduler_names)
     for each in change.queues:
         changes.change_queue(changed, each)
     for name in change.without:
         changes.remove(changed, name, change.namespace)
-    return changed
+    return changed, drained
 
 
 def _simulated(

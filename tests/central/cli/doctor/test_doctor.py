@@ -284,7 +284,7 @@ BROKEN: dict[str, tuple[Callable[[Objects], None], str, str, str]] = {  # change
     "a GPU is unhealthy": (_added("Node", node("n2", 8, 7)), "nodes", "warn", "n2: 1 of 8 GPUs are unhealthy; lockstep topology n2"),
     "another plugin": (_added("DaemonSet", _workload("nvdp", "nvcr.io/nvidia/k8s-device-plugin:v0.17.0")), "plugins", "fail", "DaemonSet lockstep-system/nvdp"),
     "volcano": (_added("Deployment", _workload("volcano-scheduler", "vc-scheduler:1")), "schedulers", "fail", "lockstep migrate check"),
-    "no such queue": (_added("PodGroup", _gang("gone")), "queues", "warn", "1 pending gangs (default/g) name the queue gone"),
+    "no such queue": (_added("PodGroup", _gang("gone")), "queues", "warn", "pending gangs that name the queue gone"),
     "closed queue": (
         lambda o: (_changed("Queue", "q", "status", value={"state": "Closed"})(o), _added("PodGroup", _gang("q"))(o), None)[-1],
         "queues", "warn", "the queue q, which is closed",

@@ -121,7 +121,7 @@ def test_totals_and_json() -> None:
         ("GPUs in use now", 3.0, 0.0),
         ("gangs pending at the end", 1, 0),
         ("pods evicted", 2, 0),
-        ("GPU-hours lost", 1.5, 0.0),
+        ("GPU-hours lost to evictions", 1.5, 0.0),
     ]
     found = differences({}, {("ns", "g"): STARTS})
     shown = as_json(found, sums[:1], 60.0)

@@ -101,6 +101,7 @@ def test_a_drained_node_moves_its_pods(asked: Callable[..., Json]) -> None:
     found = asked("--drain", "n1")
     assert one(found, "old")["after"]["nodes"] == ["n2"]
     assert one(found, "new")["after"]["state"] == "waits"
+    assert {"name": "pods drained", "before": 0, "after": 1} in found["totals"]
 
 
 def test_a_limit_of_a_queue(asked: Callable[..., Json], put: Put) -> None:
