@@ -87,6 +87,15 @@ TRAINER = Source(
     "overlays/manager",
     left_out="../../third-party/jobset",  # JOBSET has it
 )
+KUEUE = Source(
+    "kueue",
+    "sigs.k8s.io/kueue",
+    "v0.19.2",
+    "h1:mPNzr37u0nwI7ikST5QQl5gg6EgtYOAvC9ZbTgywdN8=",
+    "./cmd/kueue",
+    "config",
+    "default",
+)
 
 KARPENTER = Source(
     "karpenter",

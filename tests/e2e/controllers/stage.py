@@ -177,7 +177,7 @@ class Stage(FaultyCluster):
         port = free_port()
         told = self.kubectl("kustomize", str(built / source.manifests / source.kustomization))
         objects = [each for each in yaml.safe_load_all(told) if each]
-        objects = [each for each in objects if each["kind"] != "Deployment"]
+        objects = [each for each in objects if each["kind"] not in ("Deployment", "APIService")]
         mounted = self.directory / f"{source.name}-mount"
         for folder in (MOUNT, mounted):
             folder.mkdir(parents=True, exist_ok=True)
