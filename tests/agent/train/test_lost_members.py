@@ -32,16 +32,15 @@ def _stands_still(pid: int) -> bool:
 
 
 def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict[str, Any]]:
-    """The line that the lost member did not print: it can die behind the last collective of a step, which is whole
-    then. Only the last step before the loss may lack one."""
+    """The lines that were not printed of the last step before the loss. The lost member can die behind the step's last
+    collective of gradients, and another one learns of that before it prints: the step is whole if one has all of it."""
     before = min(one["generation"] for one in lines)
     first = [one for one in lines if one["generation"] == before]
     last = [one for one in first if one["step"] == max(each["step"] for each in first)]
-    if len(last) != last[0]["size"] - 1:
-        return []
     said = {record for one in last for record in one["ids"]}
     missing = [record for record in ids[last[0]["step"]] if record not in said]
-    return [last[0] | {"ids": missing}]
+    lacking = last[0]["size"] - len(last)
+    return [last[0] | {"ids": missing[at::lacking]} for at in range(lacking)]
 
 
 @pytest.fixture(scope="module")
