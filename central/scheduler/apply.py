@@ -73,12 +73,6 @@ def _queue_rule(scheduler: Scheduler, fact: Rule) -> None:
         scheduler.state.pending.capacity_freed("queues or priorities changed")
 
 
-def _past_usage(scheduler: Scheduler, fact: PastUsageSeen) -> None:
-    _queue_rule(scheduler, fact)
-    ends = scheduler.preemption.stays.restore(fact.at, fact.debts, scheduler.state.now)
-    scheduler.state.pending.preemption_retry_at.update(ends)
-
-
 def _answered(scheduler: Scheduler, fact: Answered) -> None:
     now = scheduler.state.now
     if scheduler.controllers.answered(fact, scheduler.quarantine, now):
@@ -107,7 +101,7 @@ HANDLERS: dict[type, Handler] = {
     ),
     **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
-    PastUsageSeen: _past_usage,
+    PastUsageSeen: _queue_rule,
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
     **dict.fromkeys(
         get_args(DeviceFact), lambda s, fact: reclassification.devices_changed(s.state, fact)

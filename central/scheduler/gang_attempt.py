@@ -206,7 +206,7 @@ def _claimable(
 
 
 def _equivalence(scheduler: Scheduler, gang: Gang, wants: tuple[PlacementRequest, ...]) -> int:
-    tenant = scheduler.preemption.tenant(gang, scheduler.state.now)
+    tenant = scheduler.preemption.tenant(gang)
     if scheduler.preemption.time_sharing.shares(gang):
         tenant = (*tenant, gang.key)  # its reason says when its turn comes
     return placement_attempts.equivalence_key(scheduler.state, gang, wants, tenant)

@@ -18,7 +18,6 @@ from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import Container
 from central.scheduler.inventory.pods import EVICTION_ENDED, Pod, PodName, transition
 from central.scheduler.preemption.run_histories import RunsMemory
-from central.scheduler.preemption.short_stays import ShortStays
 from central.scheduler.quarantine import QuarantineMemory
 from central.scheduler.queues.queue_tree_node import QueueHistory
 from central.scheduler.scheduler import DeviceUsage, Scheduler
@@ -76,7 +75,6 @@ class SchedulerMemory:
     hypernode_statuses: HyperNodeStatuses = field(default_factory=HyperNodeStatuses)
     device_usage: DeviceUsage = field(default_factory=DeviceUsage)
     resizes: dict[GangKey, ResizeHistory] = field(default_factory=dict)
-    stays: ShortStays = field(default_factory=ShortStays)
     runs: RunsMemory = field(default_factory=RunsMemory)
     quarantine: QuarantineMemory = field(default_factory=QuarantineMemory)
 
@@ -98,7 +96,6 @@ def remember(scheduler: Scheduler) -> SchedulerMemory:
         scheduler.hypernode_statuses,
         scheduler.device_usage,
         scheduler.elastic.histories,
-        sharing.stays,
         replace(
             sharing.time_sharing.histories.remembered(),
             failed_starts=scheduler.elastic.unready.failed,
@@ -226,7 +223,6 @@ def restore_counts(fresh: Scheduler, memory: SchedulerMemory) -> None:
         memory.hypernode_statuses,
     )
     fresh.device_usage, fresh.elastic.histories = memory.device_usage, memory.resizes
-    fresh.preemption.stays.adopt(memory.stays)
     fresh.preemption.time_sharing.restore(memory.runs, gangs)
     fresh.elastic.unready.failed = memory.runs.failed_starts
     fresh.queue_statuses.recount()

@@ -114,7 +114,7 @@ class PassClaims:
         if not by_own and not self._may_claim(gang, preempts=preempts, growth=growth):
             return None
         alike = request.groups if growth and _is_anywhere(request) else request
-        tenant = self._context.tenant(gang, self._now)
+        tenant = self._context.tenant(gang)
         if by_own:  # others that ask alike do not have its surplus
             tenant = (*tenant, gang.key)
         reserved = self._reserved_before(gang)

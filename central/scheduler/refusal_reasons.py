@@ -88,8 +88,8 @@ def _changed(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusa
 
 def _of_tenant(scheduler: Scheduler, gang: Gang, entry: GangRefusal) -> GangRefusal:
     """The refusal, or one of its own for a gang that shares it with a tenant who is answered differently by now."""
-    tenant, now = scheduler.preemption.tenant, scheduler.state.now
-    if entry.gang is gang or tenant(entry.gang, now) == tenant(gang, now):
+    tenant = scheduler.preemption.tenant
+    if entry.gang is gang or tenant(entry.gang) == tenant(gang):
         return entry
     return replace(entry, gang=gang, stamp=None)
 

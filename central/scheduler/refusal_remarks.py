@@ -15,7 +15,7 @@ from central.scheduler.placement import explain
 from central.scheduler.preemption import protected_work
 from central.scheduler.queues import claim_reasons, claimable_quota, min_resources, quota
 from central.scheduler.queues.order import run_time_s
-from central.scheduler.reservation.reservation import Reservation, rough_duration
+from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
@@ -53,7 +53,6 @@ def remarks(
     if volumes := withheld.with_volumes():
         clauses.append(f"excluding volumes reserved for {_names(volumes)}")
     clauses.append(gang.preemption.blocked_by or _why_no_victims(scheduler, gang, refused))
-    clauses.append(_after_short_stays(scheduler, gang, now))
     if not (own and own.by_eviction):
         clauses.append(scheduler.preemption.time_sharing.remark(gang, now))
     return "".join(f"; {clause}" for clause in clauses if clause)
@@ -133,17 +132,6 @@ def _usable_part(scheduler: Scheduler, refused: GangRefusal) -> str:
     if not of_gpus or here >= min_resources.free(scheduler.state, GPU):
         return ""
     return f"the nodes that its pods may use have {wording.counted(here, 'GPU')} free"
-
-
-def _after_short_stays(scheduler: Scheduler, gang: Gang, now: float) -> str:
-    """Returns why elastic gangs give nothing; empty where they may."""
-    ends = scheduler.preemption.stays.ends(gang, now)
-    if ends is None:
-        return ""
-    return (
-        f"may not shrink other tenants' elastic Jobs for {rough_duration(ends - now)}, because gangs of "
-        f"namespace {gang.namespace} in queue {gang.queue_name} did and ended within a minute"
-    )
 
 
 def _names(held: Iterable[Reservation]) -> str:

@@ -1,5 +1,4 @@
-"""Keeps the past use of queues (--usage-half-life), and the penalties of tenants for short stays, in a ConfigMap, each
-minute, and reads it when a leader begins.
+"""Keeps the past use of queues (--usage-half-life) in a ConfigMap, each minute, and reads it when a leader begins.
 
 store = UsageStore(client, loop, namespace, may_act=election.may_act)
 store.restore()       # before the loop runs; at most a few seconds
@@ -66,12 +65,8 @@ class UsageStore(Rounds):
                 break
             if found is not None:
                 self._loop.put(found)
-                self._is_empty = not (found.queues or found.debts)
-                log.info(
-                    "restored the past use of queues: %d, and tenants in debt: %d",
-                    len(found.queues),
-                    len(found.debts),
-                )
+                self._is_empty = not found.queues
+                log.info("restored the past use of queues: %d", len(found.queues))
             return
         log.warning("the past use of queues could not be read, and begins again: %s", why)
 
@@ -79,7 +74,7 @@ class UsageStore(Rounds):
         if not self._may_act():
             return
         usage = ask_in_slices(self._loop, _read_usage, clock=self._runtime.monotonic)
-        is_empty = not (usage.queues or usage.debts)
+        is_empty = not usage.queues
         if not self._may_act() or (is_empty and self._is_empty):
             return
         try:
@@ -105,5 +100,4 @@ def _read_usage(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
             if means:
                 found.append(QueuePast(name, tuple(sorted(means.items()))))
     found.extend(queues.absent_past())
-    at = queues.now if queues.half_life_s else scheduler.state.now
-    return PastUsageSeen(at, tuple(found), scheduler.preemption.stays.debts(at))
+    return PastUsageSeen(queues.now, tuple(found))

@@ -1,5 +1,5 @@
-"""Past use of queues, and penalties of tenants for short stays, in the ConfigMap lockstep-queue-usage of the
-scheduler's namespace, so that a new leader continues with them.
+"""Past use of queues in the ConfigMap lockstep-queue-usage of the scheduler's namespace, so that a new leader continues
+with it.
 
     usage = usage_map.load(client, namespace)     # None: it was not written yet
     usage_map.save(client, namespace, usage)
@@ -18,13 +18,11 @@ import orjson
 from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client
 from central.kube.write.retrying import Retry, call, object_of
-from central.model import limits
-from central.model.facts import PastUsageSeen, QueuePast, TenantDebt
+from central.model.facts import PastUsageSeen, QueuePast
 from central.model.inflate import inflated
 
 NAME = "lockstep-queue-usage"
 QUEUES_MOST = 5000
-DEBTS_MOST = 1000
 TEXT_MOST = 512 << 10  # bytes of the compressed text; a ConfigMap may have 1 MiB, in base64
 PLAIN_MOST = 8 << 20  # bytes of the text
 _CONFIGMAP, _KEY = BY_KIND["ConfigMap"], "usage"
@@ -66,10 +64,7 @@ def _text(usage: PastUsageSeen) -> bytes:
         usage.queues, key=lambda queue: -max((part for _, part in queue.means), default=0)
     )
     queues = {queue.name: dict(queue.means) for queue in most[:QUEUES_MOST]}
-    owed = sorted(usage.debts, key=lambda debt: -debt.owed_s)[:DEBTS_MOST]
-    debts = [[debt.queue, debt.namespace, debt.owed_s, debt.price_s] for debt in owed]
-    plain = {"at": usage.at, "queues": queues, "debts": debts}
-    return b64encode(zlib.compress(orjson.dumps(plain)))
+    return b64encode(zlib.compress(orjson.dumps({"at": usage.at, "queues": queues})))
 
 
 def _read(text: Any) -> PastUsageSeen:
@@ -82,24 +77,12 @@ def _read(text: Any) -> PastUsageSeen:
             QueuePast(str(name), tuple((str(key), float(mean)) for key, mean in means.items()))
             for name, means in found["queues"].items()
         )
-        debts = tuple(
-            TenantDebt(str(queue), str(namespace), float(owed_s), float(price_s))
-            for queue, namespace, owed_s, price_s in found.get("debts") or ()  # older ones lack it
-        )
         at = float(found["at"])
     except (TypeError, ValueError, KeyError, AttributeError, NotBase64, zlib.error) as error:
         raise NotKept(f"{NAME}: {type(error).__name__}: {str(error)[:100]}") from error
-    few = len(queues) <= QUEUES_MOST and len(debts) <= DEBTS_MOST
-    if not few or not all(map(_is_whole, queues)) or not isfinite(at):
+    if len(queues) > QUEUES_MOST or not all(map(_is_whole, queues)) or not isfinite(at):
         raise NotKept(f"{NAME}: it has numbers that no scheduler wrote")
-    if not all(map(_is_debt, debts)):
-        raise NotKept(f"{NAME}: it has debts that no scheduler wrote")
-    return PastUsageSeen(at, queues, debts)
-
-
-def _is_debt(debt: TenantDebt) -> bool:
-    seconds = (debt.owed_s, debt.price_s)
-    return all(isfinite(each) and 0 <= each <= limits.DURATION_S for each in seconds)
+    return PastUsageSeen(at, queues)
 
 
 def _is_whole(queue: QueuePast) -> bool:

@@ -92,24 +92,11 @@ class QueuePast:
 
 
 @dataclass(frozen=True, slots=True)
-class TenantDebt:
-    """The penalty of a tenant for short stays, in seconds from the time at which it was written. price_s: of its
-    latest stay."""
-
-    queue: str
-    namespace: str
-    owed_s: float
-    price_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class PastUsageSeen:
-    """The past use of queues, and the penalties of tenants, as an earlier leader wrote them. at: Unix time of the
-    write."""
+    """The past use of queues as an earlier leader wrote it. at: Unix time of the write."""
 
     at: float
     queues: tuple[QueuePast, ...]
-    debts: tuple[TenantDebt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.elastic.who_leaves import down_to, who_leaves
 from central.scheduler.inventory.pods import Pod, start_leaving
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
-from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.state.gangs import Gang, GangKey
@@ -102,10 +101,6 @@ class Autoscaler:
         self.leaving = []
         self._forget(gangs, now)
         gangs = [self.unready.bounded(gang) for gang in gangs]
-        context.stays.cost_s = {gang.key: gang.cost_s for gang in gangs}
-        context.state.pending.preemption_retry_at.update(
-            context.stays.look(context.state.gangs, now)
-        )
         self._look_for_donors(context, gangs)
         self.remaining.look(gangs, now)
         self.others.look(context, now)
@@ -252,9 +247,6 @@ class Autoscaler:
         for other in others:
             if other.gang not in kept_for:  # it fits already, or surplus does not suffice
                 self.others.in_vain(other.gang, self._surplus(context))
-        for need in wanting:
-            givers = plan.givers.get(need.gang.key, ())
-            context.stays.took(need.gang, [donors[index].gang for index in givers], now)
         goals = self._goals_with(context, gangs, wanting, plan)
         alike = all(need.is_single for need in wanting)
         for index, chosen in sorted(plan.leaving.items()):
@@ -412,7 +404,7 @@ class Autoscaler:
 
         def may_give(gang: ElasticGang) -> bool:
             history = self.histories[gang.key]
-            at = history.may_give_at(gang, CHURN)
+            at = history.may_give_at(gang)
             if not history.starting(now) and at > now:
                 self._due(at)
                 return False
@@ -445,7 +437,7 @@ class Autoscaler:
             if gang.unready or self._ends_soon(gang):
                 continue  # the end of that is a new decision
             history = self.histories[gang.key]
-            at = history.allowed_at(gang, CHURN)
+            at = history.allowed_at(gang)
             if history.starting(now) or at <= now:
                 found.append(gang)
             else:

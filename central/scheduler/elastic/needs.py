@@ -33,7 +33,7 @@ from central.scheduler.reservation.release_forecast import DraftMark, Releasable
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gangs import Gang
 from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
@@ -73,12 +73,10 @@ class NeedsPlan:
     unserved: list[Gang] = field(default_factory=list)
     # For pods of other schedulers that members leave for: rows, and by row and column what the pods take.
     kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = field(default_factory=list)
-    givers: dict[GangKey, set[int]] = field(default_factory=dict)  # by who takes: indexes
 
     def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
         self.leaving.setdefault(index, []).append(pod)
         self.for_whom.setdefault(index, need.gang.name_for(namespace))
-        self.givers.setdefault(need.gang.key, set()).add(index)
 
 
 def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> bool:
@@ -231,8 +229,6 @@ class _Counts:
         if fits < len(needs):
             self._remove(needs[0], view, len(needs) - fits)
             fits += _take_free(draft, view, len(needs) - fits)
-            givers = self.found.givers.pop(needs[0].gang.key, set())
-            self.found.givers |= {need.gang.key: givers for need in needs[free:fits] if givers}
         served = [need.gang for need in needs[:fits]]
         if fits > free and isinstance(served[0], OtherPod):
             rows, amounts, *_ = taken_capacity(draft, before)
@@ -261,7 +257,6 @@ class _Counts:
                 placement.fit(draft, request)
         except (DoesNotFit, WorkLimitReached):
             self._keep(given)
-            self.found.givers.pop(need.gang.key, None)
             self.found.unserved.append(need.gang)
             return
         if victims := tuple(pod for _, pod in self.given[given:]):

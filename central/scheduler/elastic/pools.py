@@ -14,7 +14,6 @@ from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.sizes import SizeRange
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption.preemption_request import PreemptionContext
-from central.scheduler.preemption.short_stays import tenant
 from central.scheduler.queues import quota
 from central.scheduler.reservation.release_forecast import ReleasablePods
 from central.scheduler.reservation.reservation import Reservation
@@ -228,7 +227,7 @@ def _by_objective(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
     objectives = {gang.task.objective for gang in gangs}
     if objectives == {FILL}:
         return _useful_sizes(gangs, seats, sizes.fill)
-    tenants = [tenant(gang.gang) for gang in gangs]
+    tenants = [(gang.gang.queue, gang.gang.namespace) for gang in gangs]
     even = _useful_sizes(gangs, seats, lambda jobs, left: sizes.even_by_tenant(jobs, tenants, left))
     if objectives != {GOODPUT}:
         return even

@@ -1,7 +1,8 @@
 """When an elastic gang may be resized though nobody needs it: each such change costs its work some time.
 
 - Two of them are a hold apart. So A to B to A within a hold cannot happen.
-- All of them together cost at most a share of the time that the gang has run.
+- All of them together cost at most a share (CHURN) of the time that the gang has run. So do changes that others
+  cause, but for the first, because each takes surplus that the gang got by a change of its own.
 - A gang that has just started has no work to lose yet: what it gets then counts as its start.
 """
 
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.preemption.time_sharing import CHURN
 
 START_S = 10.0  # of a gang's life in which it may grow without cost
 
@@ -19,18 +21,18 @@ class ResizeHistory:
     last: float = -inf  # the last change that nobody else needed
     cost_s: float = 0.0  # of all such changes
 
-    def allowed_at(self, gang: ElasticGang, churn: float) -> float:
-        """When the next change that nobody needs may happen. churn: share of the running time."""
-        paid = self.started + (self.cost_s + gang.cost_s) / churn if churn else inf
+    def allowed_at(self, gang: ElasticGang) -> float:
+        """When the next change that nobody needs may happen."""
+        paid = self.started + (self.cost_s + gang.cost_s) / CHURN
         return max(self.last + gang.hold_s, paid)
 
     def starting(self, now: float) -> bool:
         return now - self.started <= START_S
 
-    def may_give_at(self, gang: ElasticGang, churn: float) -> float:
+    def may_give_at(self, gang: ElasticGang) -> float:
         """When it may shrink so that another gang comes onto one node: it can pay for that, and for growing again at
         once."""
-        paid = self.started + (self.cost_s + 2 * gang.cost_s) / churn if churn else inf
+        paid = self.started + (self.cost_s + 2 * gang.cost_s) / CHURN
         return max(self.last + gang.hold_s, paid)
 
     def record_gift(self, gang: ElasticGang, now: float) -> None:

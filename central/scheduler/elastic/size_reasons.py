@@ -9,7 +9,6 @@ from central.scheduler.elastic.autoscaler import Autoscaler
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.pools import Pool
 from central.scheduler.preemption.preemption_request import PreemptionContext
-from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.state.gangs import GangKey
 
 
@@ -72,7 +71,7 @@ def _grows(autoscaler: Autoscaler, gang: ElasticGang, goal: int, now: float) -> 
         more = f" and {len(others)} more" if others else ""
         return f"its share is {goal}; pending gangs take seats first: {qualified(*first[:2])}{more}"
     history = autoscaler.histories.get(gang.key)
-    at = history.allowed_at(gang, CHURN) if history and not history.starting(now) else now
+    at = history.allowed_at(gang) if history and not history.starting(now) else now
     if at > now:
         cost = f"a change costs it {gang.cost_s:g} s of work"
         return (

@@ -115,8 +115,6 @@ def _shrinks(by: Claimant, victim: Gang) -> bool:
     """Inside a queue, elastic surplus leaves for the minimum of any gang of its own priority or above; for gangs of
     other queues as by the other rules."""
     context, claimant = by.context, by.gang
-    if context.stays.keeps(victim, claimant, context.state.now):
-        return False
     if isinstance(claimant, OtherPod):  # in no queue
         return victim.priority < claimant.priority
     if victim.queue == claimant.queue:

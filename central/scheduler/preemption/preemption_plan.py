@@ -142,10 +142,6 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
     allowed[[slot for gang in request.suspended if (slot := table.slot_of(gang)) >= 0]] = True
     if (own := table.slot_of(claimant)) >= 0:
         allowed[own] = request.spares_minimum(claimant)
-    if context.stays.bars(claimant, request.now):
-        for slot, other in enumerate(table.gangs):
-            if other is not None and context.stays.keeps(other, claimant, request.now):
-                allowed[slot] = False
     return allowed
 
 

@@ -10,7 +10,6 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption.counts_in_reasons import CountsInReasons
 from central.scheduler.preemption.disruption_budgets import DisruptionBudgets
-from central.scheduler.preemption.short_stays import ShortStays
 from central.scheduler.preemption.time_sharing import TimeSharing
 from central.scheduler.preemption.victim_bounds import Candidates
 from central.scheduler.queues import quota
@@ -50,18 +49,16 @@ class PreemptionContext:
     large_claim: int = 0  # see proportion.py; 0: no claim is large
     large_claim_wait_s: float = 0.0
     claim_watch: ClaimWatch = field(default_factory=ClaimWatch)
-    stays: ShortStays = field(default_factory=ShortStays)
     time_sharing: TimeSharing = field(default_factory=TimeSharing)
     counts_in_reasons: CountsInReasons = field(default_factory=CountsInReasons)
 
-    def tenant(self, gang: Gang, now: float) -> tuple[object, ...]:
+    def tenant(self, gang: Gang) -> tuple[object, ...]:
         """What makes the answers to equal requests of one queue and priority differ: what the policies of its queue
         look at, and the namespace where it decides who gives way. Empty: nothing."""
         own = quota.tenant(self.queues, gang)
         if self.time_sharing.shares(gang):
             own = (*own, "shares time")
-        by_namespace = self.across == ACROSS_NONE or self.stays.bars(gang, now)
-        return (*own, gang.namespace) if by_namespace else own
+        return (*own, gang.namespace) if self.across == ACROSS_NONE else own
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,6 @@ def start_evictions(
     if not found.victims:
         held.after = "pods"
     held.refresh(context.state, now)
-    context.stays.took(gang, victims, now)
     if context.queues.enabled:
         going = () if moves else ((own, pod) for pod, own in owned if own is not None)
         moved = found.victims if moves else ()

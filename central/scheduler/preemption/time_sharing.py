@@ -32,7 +32,6 @@ from central.scheduler.preemption.run_histories import (
     RunsMemory,
     SharedTerms,
 )
-from central.scheduler.preemption.short_stays import CHURN
 from central.scheduler.queues import order
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_tree import Queues
@@ -44,6 +43,7 @@ NOT_LATE = 1e12  # added to the order of gangs that are not late: behind every t
 # A gang without an object whose pods have gone: its controller makes them again.
 REMEMBERED_S = 600.0
 LONGEST = 10  # a gang's own quantum, in quanta of its queue
+CHURN = 0.05  # share of a gang's running time that suspensions, or changes of size, may cost
 
 Suspendable = Sequence[tuple[Gang, float]]  # and when each has had its quantum
 

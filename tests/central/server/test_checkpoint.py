@@ -28,6 +28,7 @@ from tests.effort import examples
 from tests.golden import play
 
 STORED = Path(__file__).parent / "stored_checkpoint.json"
+GONE = {"stays"}  # fields of that text without a successor
 GROUPS = sorted({file.name.partition("-")[0] for file in play.FILES} - {"benchmarks"})
 CYCLES = 100  # of each journal
 COUNTED = ("pending", "queues", "stays", "queue_statuses")  # they go on counting
@@ -200,7 +201,7 @@ def test_a_stored_checkpoint_is_read() -> None:
     assert {*made.queues.by_name} >= {"research"}
     again = orjson.loads(checkpoint.take(made).text)
     for part in ("memory", "controllers"):
-        assert set(found[part]) <= set(again[part]), "a field that is no longer read"
+        assert set(found[part]) - GONE <= set(again[part]), "a field that is no longer read"
 
 
 # --- files from elsewhere ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.kube.transport.http_client import Client
 from central.kube.write.usage_map import NAME
-from central.model.facts import Fact, PastUsageSeen, QueueSeen, TenantDebt
+from central.model.facts import Fact, PastUsageSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.usage_store import UsageStore
@@ -84,33 +84,18 @@ def test_rubbish_is_a_warning_and_a_new_beginning(
     assert len(loop.told) == 1
 
 
-def in_debt() -> Scheduler:
-    made = new_scheduler(factories.LEVELS)  # without --usage-half-life
-    past = PastUsageSeen(990.0, (), (TenantDebt("a", "ns", 1800.0, 600.0),))
-    schedule_once(made, [past, factories.node("n"), QueueSeen("a")], 1000.0)
-    return made
-
-
-def test_debts_outlive_the_leader_without_a_half_life(client: Client) -> None:
-    store(client, Told(in_debt())).check()
-    loop = Told(new_scheduler(factories.LEVELS))
-    store(client, loop).restore()
-    (past,) = loop.told
-    assert past == PastUsageSeen(1000.0, (), (TenantDebt("a", "ns", 1790.0, 600.0),))
-
-
 def test_nothing_is_written_that_says_nothing(client: Client) -> None:
-    """But that a debt is paid is written once, and what a leader found there as well."""
+    """But that queues have no past any more is written once."""
     empty = Told(new_scheduler(factories.LEVELS))
     store(client, empty).check()
     assert client.request("GET", f"{MAPS}/{NAME}").status == 404
-    store(client, Told(in_debt())).check()
+    store(client, Told(at_work())).check()
     after = store(client, empty)
     after.restore()
     after.check()
     empty.told.clear()
     store(client, empty).restore()
-    assert [past.debts for past in empty.told if isinstance(past, PastUsageSeen)] == [()]
+    assert [past.queues for past in empty.told if isinstance(past, PastUsageSeen)] == [()]
     version = client.request("GET", f"{MAPS}/{NAME}").json()["metadata"]["resourceVersion"]
     after.check()
     again = client.request("GET", f"{MAPS}/{NAME}").json()["metadata"]["resourceVersion"]

@@ -12,7 +12,7 @@ from central.kube.write.usage_map import NotKept
 from tests.central.poison.by_field.field_check import as_sent
 from tests.central.poison.by_field.field_walk import apply, changes
 
-PLAIN = {"at": 1.5, "queues": {"q": {"cpu": 1.5, "nvidia.com/gpu": 2}}, "debts": [["q", "n", 1.0, 2.0]]}  # fmt: skip
+PLAIN = {"at": 1.5, "queues": {"q": {"cpu": 1.5, "nvidia.com/gpu": 2}}}
 
 
 def read(data: bytes) -> str:

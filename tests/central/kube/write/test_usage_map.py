@@ -10,7 +10,7 @@ import pytest
 from central.kube.transport.http_client import Client
 from central.kube.write import usage_map
 from central.kube.write.usage_map import NAME, NotKept
-from central.model.facts import PastUsageSeen, QueuePast, TenantDebt
+from central.model.facts import PastUsageSeen, QueuePast
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 USAGE = PastUsageSeen(1000.5, (QueuePast("b", (("cpu", 2.5), ("gpu", 1e-3))), QueuePast("a", ())))
@@ -35,15 +35,11 @@ def test_what_is_written_is_read(client: Client) -> None:
     assert (found.at, set(found.queues)) == (USAGE.at, set(USAGE.queues))
 
 
-def test_debts_are_read_and_an_older_text_has_none(client: Client) -> None:
-    debts = tuple(TenantDebt("q", f"n{number}", float(number), 600.0) for number in range(1100))
-    usage_map.save(client, "default", PastUsageSeen(1.0, (), debts))
-    found = usage_map.load(client, "default")
-    assert found is not None
-    assert set(found.debts) == set(debts[100:]), "of too many, those who owe the most"
-    assert client.request("DELETE", f"{MAPS}/{NAME}").ok
-    put(client, packed(b'{"at": 1, "queues": {}}'))
-    assert usage_map.load(client, "default") == PastUsageSeen(1.0, ())
+def test_a_text_of_an_earlier_version_is_read(client: Client) -> None:
+    """It has penalties of tenants, which no longer exist."""
+    put(client, packed(b'{"at": 1, "queues": {"q": {"cpu": 2}}, "debts": [["q", "n", 1, 600]]}'))
+    expected = PastUsageSeen(1.0, (QueuePast("q", (("cpu", 2.0),)),))
+    assert usage_map.load(client, "default") == expected
 
 
 def test_of_too_many_queues_the_largest_are_kept(client: Client) -> None:
@@ -68,14 +64,6 @@ def test_of_too_many_queues_the_largest_are_kept(client: Client) -> None:
         packed(b"[" * 100_000),
         packed(b'{"at": 1, "queues": {' + b" " * (9 << 20)),
         packed(b'{"at": 1, "queues": {"q": {}}}')[:-8],
-        packed(b'{"at": 1, "queues": {}, "debts": [["q", "n", -1, 600]]}'),
-        packed(b'{"at": 1, "queues": {}, "debts": [["q", "n", 1, "inf"]]}'),
-        packed(b'{"at": 1, "queues": {}, "debts": [["q", "n"]]}'),
-        packed(
-            b'{"at": 1, "queues": {}, "debts": ['
-            + b'["q", "n", 1, 1],' * 1000
-            + b'["q", "n", 1, 1]]}'
-        ),
     ],
 )
 def test_rubbish_is_refused(client: Client, text: bytes) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from central.controllers.composite import jobs_of
-from central.model.facts import QueueSeen, TenantDebt
+from central.model.facts import QueueSeen
 from central.model.json_types import Json
 from central.server.stats.pending_rows import REASON_MOST
 from protos import names
 from protos.names import GPU
-from tests.central import factories
 from tests.central.poison.tenants import bundles
 from tests.central.poison.tenants.bundles import BUNDLES, owned
 from tests.central.poison.tenants.two_tenants import (
@@ -102,22 +101,6 @@ def test_the_state_of_a_reservation_names_gangs_of_its_own_namespace() -> None:
     ]
     assert "has no expected run time" in rows[0][0]["text"] or "expected in" in rows[0][0]["text"]
     assert rows[1][0]["text"] == "reserved"
-
-
-def test_a_sentence_about_one_tenant_is_not_shared() -> None:
-    """Their gangs were refused alike before one of the tenants was barred."""
-    world = TwoTenants([*nodes(), QueueSeen("default", uid="u")])
-    world.cycle([factories.pod(f"busy-{number}", 8) for number in range(2)])
-    world.cycle([factories.pod("first", 8)])  # for which capacity is reserved
-    world.cycle([*of("single_pod", RED), *of("single_pod", BLUE)])
-    world.cycle([factories.node("small", gpus=0)])  # they are tried again
-    held = world.scheduler.refused
-    assert held.get((RED.space, "zqax-1-0", False)) is held.get((BLUE.space, "zqbx-1-0", False))
-    barred = TenantDebt("default", RED.space, owed_s=3600.0, price_s=600.0)
-    world.scheduler.preemption.stays.restore(world.now, [barred], world.now)
-    said = world.cycle([factories.pod("other", 0)], after_s=0.1)  # what is free has changed
-    without_leaks(said := [*said, *world.answers()])
-    assert f"gangs of namespace {RED.space} in queue default" in told(said, RED)
 
 
 @pytest.mark.parametrize("what", ["deployment", "job", "cron_job"])

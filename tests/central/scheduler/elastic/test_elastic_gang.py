@@ -11,6 +11,7 @@ from central.scheduler.elastic.elastic_gang import ElasticGang, with_more
 from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.elastic.resize_history import START_S, ResizeHistory
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption.time_sharing import CHURN
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
 
@@ -154,16 +155,16 @@ def test_a_change_is_paid_by_its_share_of_the_running_time() -> None:
     history.record_gift(gang, 100.0 + START_S)
     history.record_arrival(100.0 + START_S)
     assert history == ResizeHistory(100.0), "what happens at the start costs nothing"
-    assert history.allowed_at(gang, 0.1) == 200.0
-    assert history.may_give_at(gang, 0.1) == 300.0
+    assert history.allowed_at(gang) == 100.0 + 10.0 / CHURN
+    assert history.may_give_at(gang) == 100.0 + 20.0 / CHURN
     now = 100.5 + START_S
     history.record(gang, now)
     assert (history.last, history.cost_s) == (now, 10.0)
-    assert history.allowed_at(gang, 0.1) == max(now + 60.0, 300.0)
-    assert history.may_give_at(gang, 0.1) == max(now + 60.0, 400.0)
-    assert history.may_give_at(gang, 1.0) == now + 60.0
+    assert history.allowed_at(gang) == 100.0 + 20.0 / CHURN
+    assert history.may_give_at(gang) == 100.0 + 30.0 / CHURN
+    long_hold = elastic(cost_s=10.0, hold_s=6000.0)
+    assert history.allowed_at(long_hold) == history.may_give_at(long_hold) == now + 6000.0
     history.record_gift(gang, now + 5.0)
     assert (history.last, history.cost_s) == (now, 20.0)
     history.record_arrival(now + 7.0)
     assert history.last == now + 7.0
-    assert history.allowed_at(gang, 0.0) == history.may_give_at(gang, 0.0) == float("inf")

@@ -161,13 +161,8 @@ def test_those_who_are_served_fit_together_when_the_others_have_left(seed: int) 
             free[pod.node] += 1
     served = [gpus for key, each in pods.items() if key not in left_out for gpus in each]
     assert fits(nodes_of(free), pods_of(served))
-    assert not left_out & found.givers.keys()
-    takers = {key for key, givers in found.givers.items() if givers}
-    assert bool(takers) == bool(found.leaving)
-    if found.leaving:
-        assert {*found.leaving} == {index for givers in found.givers.values() for index in givers}
     for need, plan in found.plans:
-        assert need.gang.key in takers
+        assert need.gang.key not in left_out
         assert int(plan.taken.need[:, 0].sum()) == sum(pods[need.gang.key])
 
 
@@ -187,7 +182,6 @@ def test_what_leaves_for_a_reservation_is_not_given_again() -> None:
     donor.placed = {n: pod for n, pod in donor.placed.items() if not pod.leaving}
     found = needs.plan(rig.context, [donor], [first, second], 1.0)
     assert [len(pods) for pods in found.leaving.values()] == [1]
-    assert found.givers == {second.gang.key: {0}}
     assert found.unserved == []
     held.by_eviction = False
     found = needs.plan(rig.context, [donor], [second], 1.0)
