@@ -14,7 +14,6 @@ from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
-from central.scheduler.state.other_pod import OtherPod
 
 
 class BindingReservations:
@@ -87,8 +86,6 @@ class BindingReservations:
         """
         if held.gang is gang:
             return False
-        if isinstance(held.gang, OtherPod):  # in no queue
-            return gang.priority <= held.gang.priority
         if not held.by_eviction and _gives_way(held, gang):
             own = self._reservations.get(gang.key)
             if gang.is_broken or (own is not None and _claims_there(own, held)):

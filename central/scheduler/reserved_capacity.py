@@ -34,7 +34,6 @@ from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.shared_refusals import CountedCapacity
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
 REPLAN_S = 10.0  # how often a better place for a reservation is looked for
@@ -176,8 +175,11 @@ class ReservedCapacity:
         if own is None:
             rivals = self._held.rivals(gang, request)
             first = all(self._takes_over(gang, held) for held in rivals)
-            places = sum(not isinstance(o.gang, OtherPod) for o in self._reservations.values())
-            if first and places < MAX_HEADS + len(rivals) and self._held.reserves(gang):
+            if (
+                first
+                and len(self._reservations) < MAX_HEADS + len(rivals)
+                and self._held.reserves(gang)
+            ):
                 self._reserve(gang, request, instead=rivals)
         elif key in self._broken or own.request != request:
             self._reserve(gang, request, instead=[own])

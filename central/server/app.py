@@ -140,12 +140,7 @@ def _observed_loop(settings: Settings, client: Client, stack: ExitStack) -> _Obs
 
 
 def _watched_kinds(settings: Settings) -> tuple[Kind, ...]:
-    decoder = Decoder(
-        settings.scheduler_names,
-        settings.topology_levels,
-        settings.pod_groups,
-        yield_to_others=settings.yield_to_others,
-    )
+    decoder = Decoder(settings.scheduler_names, settings.topology_levels, settings.pod_groups)
     return api_kinds.kinds(decoder, settings.namespaces, elastic=settings.elastic_controllers)
 
 

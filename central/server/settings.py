@@ -146,11 +146,6 @@ class Settings:
         0.0,
         "fraction of their capacity that surplus members of elastic Jobs leave free for services (0 to 1)",
     )
-    yield_to_others: bool = _shared(
-        "--yield-to-others",
-        False,
-        "surplus members of elastic Jobs also leave for pending pods of other schedulers with a higher priority",
-    )
     elastic_controllers: bool = _flag(
         "--elastic-controllers",
         False,

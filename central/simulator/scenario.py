@@ -76,8 +76,6 @@ def read(
     scheduler_names: Sequence[str],
     levels: Sequence[str],
     rules: Sequence[GangRule] = (),
-    *,
-    yield_to_others: bool = False,
 ) -> Scenario:
     kinds = {(rule.resource.group, rule.resource.kind) for rule in rules}
     objects = [
@@ -87,8 +85,7 @@ def read(
     ]
     if not objects:
         raise BadInput(NO_OBJECTS)
-    reader = Decoder(scheduler_names, levels, rules, yield_to_others=yield_to_others)
-    return _ScenarioBuilder(objects, reader).read()
+    return _ScenarioBuilder(objects, Decoder(scheduler_names, levels, rules)).read()
 
 
 class _ScenarioBuilder:

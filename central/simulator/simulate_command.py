@@ -25,11 +25,7 @@ PIPED_WIDTH = 10_000  # programs that read the output get whole lines
 def run(args: argparse.Namespace) -> int:
     try:
         read = scenario.read(
-            documents.read(args.paths),
-            args.scheduler_names,
-            args.topology_levels,
-            args.pod_groups,
-            yield_to_others=args.yield_to_others,
+            documents.read(args.paths), args.scheduler_names, args.topology_levels, args.pod_groups
         )
         if read.endless and args.until is None:
             raise documents.BadInput(f"{read.endless} never ends; set --until")

@@ -157,13 +157,12 @@ def simulate(
     levels: tuple[str, ...] = (),
     headroom: float = 0.0,
     *,
-    yields: bool = False,
     measured: bool = False,
 ) -> Run:
     """measured: the scheduler learns of speeds from coordinators, and not from annotations."""
     placed = [(SourceLocation("elastic", index), raw) for index, raw in enumerate(documents)]
     scheduler = new_scheduler(levels, elastic_headroom=headroom)
-    read = scenario.read(placed, ("lockstep",), levels, yield_to_others=yields)
+    read = scenario.read(placed, ("lockstep",), levels)
     if measured:
         _forget_speeds(read)
     result = Simulation(read, scheduler, seed=seed, until_s=until_s).run()

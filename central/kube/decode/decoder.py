@@ -49,21 +49,14 @@ from protos import names
 
 class Decoder:
     def __init__(
-        self,
-        scheduler_names: Sequence[str],
-        levels: Sequence[str],
-        rules: Sequence[GangRule] = (),
-        *,
-        yield_to_others: bool = False,
+        self, scheduler_names: Sequence[str], levels: Sequence[str], rules: Sequence[GangRule] = ()
     ) -> None:
-        """levels: the tree's node label keys, widest first. rules: of controllers that are
-        not well-known; they go first. yield_to_others: surplus leaves for pending pods of other schedulers."""
+        """levels: the tree's node label keys, widest first. rules: of controllers that are not well-known; they go
+        first."""
         self.rules = (*rules, *WELL_KNOWN)
         self._default_scheduler = next(iter(scheduler_names), names.SCHEDULER)
         self._topology = TopologyConstraints(levels)
-        self._pods = PodDecoder(
-            scheduler_names, self._topology, self.rules, yield_to_others=yield_to_others
-        )
+        self._pods = PodDecoder(scheduler_names, self._topology, self.rules)
 
     def pod(self, raw: Json) -> PodSeen:
         try:  # a context manager would cost a twentieth of the time

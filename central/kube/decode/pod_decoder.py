@@ -17,7 +17,6 @@ from central.kube.decode import (
     device_claim_decoder,
     gang_annotations,
     job_decoder,
-    other_pods,
     pod_affinity,
     pod_annotations,
     pod_starts,
@@ -62,10 +61,7 @@ class PodDecoder:
         scheduler_names: Sequence[str],
         topology: TopologyConstraints,
         rules: Sequence[GangRule] = WELL_KNOWN,
-        *,
-        yield_to_others: bool = False,
     ) -> None:
-        self._yields = yield_to_others
         self._rules = rules
         self._ours = frozenset(scheduler_names)
         self._annotations = pod_annotations.PodAnnotations(topology)
@@ -88,7 +84,6 @@ class PodDecoder:
         if ours:
             fields |= self._own_fields(raw, labels, annotations, errors, fields["task"])
         decoded = self._spec(spec, status, ours, namespace, labels)
-        awaited = None if ours else self._awaited(meta, spec, status, namespace, labels)
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
         if ours and (spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")):
@@ -100,7 +95,7 @@ class PodDecoder:
             uid=uid,
             namespace=namespace,
             name=name,
-            spec=self._annotated(awaited or decoded, annotations, ours, errors),
+            spec=self._annotated(decoded, annotations, ours, errors),
             node=text_field(spec, "nodeName", limits.NAME),
             phase=text_field(status, "phase") or "Pending",
             ours=ours,
@@ -116,7 +111,6 @@ class PodDecoder:
             labels=self.labels(labels),
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
-            yielded_to=awaited is not None,
             grace_s=whole(spec.get("terminationGracePeriodSeconds")) if ours else 0,
             told=_told(status) if ours and not spec.get("nodeName") else ("", ""),
             **fields,
@@ -137,16 +131,6 @@ class PodDecoder:
         found["service_account"] = text_field(raw["spec"], "serviceAccountName", limits.NAME)
         found["user"] = text_field(annotations, names.USER, limits.TEXT)
         return found
-
-    def _awaited(
-        self, meta: Json, spec: Json, status: Json, namespace: str, labels: Json
-    ) -> PodSpec | None:
-        """Returns another scheduler's pending pod for which elastic surplus leaves; None for any other pod."""
-        pending = other_pods.pending_spec(meta, spec, status) if self._yields else None
-        if pending is None:
-            return None
-        found = self._spec(pending, status, True, namespace, labels)
-        return None if found.unsupported else found
 
     def _annotated(
         self, spec: PodSpec, annotations: Json, ours: bool, errors: FirstError

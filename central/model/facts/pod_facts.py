@@ -135,9 +135,6 @@ class PodSeen:
     tied: bool = False  # its replacement runs on the same node or nowhere
     suspension_s: float | None = None  # what a suspension costs it; None: it can't be suspended
     grace_s: int = 0  # that it may take to end; 0: not known
-    yielded_to: bool = (
-        False  # another scheduler's, which finds no node for it; surplus leaves for it
-    )
     device_claims: tuple[PodDeviceClaim, ...] = ()
     stuck: str = ""  # why the kubelet cannot start a container; empty: it can
     ready: bool = True  # false: its kubelet has it and says that it is not ready

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from central.model.arrays import Ints
 from central.scheduler.elastic import asking, gathering, needs, pools
 from central.scheduler.elastic.elastic_gang import (
     ASK,
@@ -31,7 +30,6 @@ from central.scheduler.elastic.elastic_gang import (
 from central.scheduler.elastic.granted_seats import within_seats
 from central.scheduler.elastic.model_choice import ModelChoices
 from central.scheduler.elastic.needs import Need
-from central.scheduler.elastic.other_needs import OtherNeed, OtherNeeds
 from central.scheduler.elastic.remaining_work import RemainingWork
 from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
@@ -62,8 +60,6 @@ class Autoscaler:
         self.remaining = RemainingWork()
         self.needs: dict[GangKey, float] = {}  # gangs that members leave for, since when
         self.due_at: float | None = None
-        self.others = OtherNeeds()
-        self._kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = []
         self._donors: list[ElasticGang] = []
         self._reserving: list[tuple[Need, PreemptionPlan]] = []
         self._in_vain: dict[GangKey, int] = {}  # capacity epoch in which surplus did not suffice
@@ -103,20 +99,16 @@ class Autoscaler:
         gangs = [self.unready.bounded(gang) for gang in gangs]
         self._look_for_donors(context, gangs)
         self.remaining.look(gangs, now)
-        self.others.look(context, now)
         if not gangs:
             return []
-        others: list[OtherNeed] = []
-        if context.state.others_pending():
-            others = self.others.needs(context.state, self._surplus(context), now)
-        stamp = self._stamp_of(context, gangs, [*wanting, *others])
+        stamp = self._stamp_of(context, gangs, wanting)
         if stamp == self._stamp and (self.due_at is None or now < self.due_at):
             return []
         self._stamp, self.due_at = stamp, None
         for gang in gangs:
             if gang.key not in self.histories and gang.started:
                 self.histories[gang.key] = ResizeHistory(now)
-        found = self._resizes(context, gangs, wanting, others, now)
+        found = self._resizes(context, gangs, wanting, now)
         self._carry_out(context, found.values(), now)
         return list(found.values())
 
@@ -125,17 +117,15 @@ class Autoscaler:
         context: PreemptionContext,
         gangs: Sequence[ElasticGang],
         wanting: Sequence[Need],
-        others: Sequence[OtherNeed],
         now: float,
     ) -> dict[GangKey, Resize]:
         """For what waits first, then to take seats back, and where nothing needs either, for gain."""
-        needed = self._for_needs(context, gangs, wanting, others, now)
+        needed = self._for_needs(context, gangs, wanting, now)
         found = {resize.key: resize for resize in needed}
         rest = [gang for gang in gangs if gang.key not in found]
         found |= {resize.key: resize for resize in self._without_unready(context, rest, now)}
         rest = [gang for gang in rest if gang.key not in found]
-        others_wait = bool(wanting or others)
-        found |= {resize.key: resize for resize in self._take_back(rest, others_wait, now)}
+        found |= {resize.key: resize for resize in self._take_back(rest, bool(wanting), now)}
         if not found and not self._needs_wait(now):
             found |= {resize.key: resize for resize in self._for_gain(context, gangs, now)}
             asked = [] if found else asking.resizes(context, gangs)
@@ -172,15 +162,6 @@ class Autoscaler:
             if context.queues.enabled:
                 context.queues.add_claim(need.gang, need.request.groups)
         self._reserving = []
-        leaving = frozenset(pod.seen.uid for pod in self.leaving)
-        for pods, taken in self._kept_for_others:
-            self.others.keep(context, pods, taken, leaving, now)
-        self._kept_for_others = []
-
-    def _surplus(self, context: PreemptionContext) -> object:
-        """Another value as soon as members might be found that were not there before."""
-        spares = sum(gang.spare for gang in self._donors)
-        return context.state.pending.epoch, spares
 
     def _forget(self, gangs: Sequence[ElasticGang], now: float) -> None:
         keys = {gang.key for gang in gangs}
@@ -212,7 +193,7 @@ class Autoscaler:
 
     def due(self) -> list[float]:
         """When the next decision is due without a change."""
-        return [*([] if self.due_at is None else [self.due_at]), *self.others.due()]
+        return [] if self.due_at is None else [self.due_at]
 
     def _due(self, at: float) -> None:
         if at < inf:
@@ -225,28 +206,21 @@ class Autoscaler:
         context: PreemptionContext,
         gangs: Sequence[ElasticGang],
         wanting: Sequence[Need],
-        others: Sequence[OtherNeed],
         now: float,
     ) -> Iterable[Resize]:
-        """others: needs of other schedulers' pods; they come last."""
         self.needs = {need.gang.key: self.needs.get(need.gang.key, now) for need in wanting}
-        if not (wanting or others):
+        if not wanting:
             return
         donors = [gang for gang in gangs if gang.settled and gang.spare]
-        plan = needs.plan(context, donors, [*wanting, *others], now)
+        plan = needs.plan(context, donors, wanting, now)
         pending = context.state.pending
         for gang in plan.unserved:
-            if self.needs.pop(gang.key, None) is None:
-                continue  # a pod of another scheduler
+            self.needs.pop(gang.key, None)
             self._in_vain[gang.key] = pending.epoch
             gang.attempt.refused_at = -1
             pending.retrying[gang.key] = gang  # the next cycle preempts for it
             self._due(now)
-        self._reserving, self._kept_for_others = plan.plans, plan.kept_for_others
-        kept_for = {gang for pods, _ in plan.kept_for_others for gang in pods}
-        for other in others:
-            if other.gang not in kept_for:  # it fits already, or surplus does not suffice
-                self.others.in_vain(other.gang, self._surplus(context))
+        self._reserving = plan.plans
         goals = self._goals_with(context, gangs, wanting, plan)
         alike = all(need.is_single for need in wanting)
         for index, chosen in sorted(plan.leaving.items()):

@@ -16,7 +16,6 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from central.model.arrays import Ints
 from central.scheduler import placement
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.who_leaves import who_leaves
@@ -34,7 +33,6 @@ from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.other_pod import OtherPod
 from central.scheduler.work_meter import WorkLimitReached
 
 Member = tuple[int, Pod]  # index of the donor, and its pod
@@ -56,8 +54,6 @@ class Need:
     def standing(self) -> tuple[object, ...]:
         """Equal requests of equal standing are served together."""
         gang = self.gang
-        if isinstance(gang, OtherPod):
-            return (OtherPod, gang.priority)
         return (gang.queue, gang.namespace, gang.priority)
 
     @property
@@ -71,8 +67,6 @@ class NeedsPlan:
     for_whom: dict[int, str] = field(default_factory=dict)
     plans: list[tuple[Need, PreemptionPlan]] = field(default_factory=list)
     unserved: list[Gang] = field(default_factory=list)
-    # For pods of other schedulers that members leave for: rows, and by row and column what the pods take.
-    kept_for_others: list[tuple[list[Gang], tuple[Ints, Ints]]] = field(default_factory=list)
 
     def take(self, index: int, pod: Pod, need: Need, namespace: str) -> None:
         self.leaving.setdefault(index, []).append(pod)
@@ -224,15 +218,10 @@ class _Counts:
         """Equal needs."""
         draft = self.draft
         view = draft.snapshot.view(needs[0].request.groups[0][0])
-        before = DraftMark.of(draft)
-        fits = free = _take_free(draft, view, len(needs))
+        fits = _take_free(draft, view, len(needs))
         if fits < len(needs):
             self._remove(needs[0], view, len(needs) - fits)
             fits += _take_free(draft, view, len(needs) - fits)
-        served = [need.gang for need in needs[:fits]]
-        if fits > free and isinstance(served[0], OtherPod):
-            rows, amounts, *_ = taken_capacity(draft, before)
-            self.found.kept_for_others.append((served, (rows, amounts)))
         self.found.unserved += [need.gang for need in needs[fits:]]
 
     def serve_gang(self, need: Need) -> None:

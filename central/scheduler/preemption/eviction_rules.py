@@ -19,7 +19,6 @@ from central.scheduler.preemption.preemption_request import PreemptionContext, o
 from central.scheduler.queues import queue_claims
 from central.scheduler.queues.queue_claims import Claim
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.other_pod import OtherPod
 
 SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to and fro
 
@@ -115,8 +114,6 @@ def _shrinks(by: Claimant, victim: Gang) -> bool:
     """Inside a queue, elastic surplus leaves for the minimum of any gang of its own priority or above; for gangs of
     other queues as by the other rules."""
     context, claimant = by.context, by.gang
-    if isinstance(claimant, OtherPod):  # in no queue
-        return victim.priority < claimant.priority
     if victim.queue == claimant.queue:
         return victim.priority <= claimant.priority and _may_be_reached(by, victim)
     by_priority = context.across == ACROSS_QUEUES and victim.priority < claimant.priority

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -48,14 +48,6 @@ class MovedPods(NamedTuple):
         return now < self.until and all(
             uid not in pods or pods[uid].leaving or not pods[uid].alive for uid in self.uids
         )
-
-
-class Awaited(Protocol):
-    """For whom a place is kept that is not a waiting gang."""
-
-    @property
-    def until(self) -> float: ...
-    def awaited(self, state: ClusterState, now: float) -> bool: ...
 
 
 class EvictionKind(Enum):
@@ -95,7 +87,7 @@ class Reservation:
     _noted: tuple[int, ReservedGpus, Withheld] | None = field(default=None, init=False)
     withheld_volumes: frozenset[str] = frozenset()  # of the volumes, those that are available
     evictions: EvictionKind = EvictionKind.ORDINARY
-    moved: Awaited | None = None  # of this gang, if the place is where it is moved to
+    moved: MovedPods | None = None  # of this gang, if the place is where it is moved to
 
     @classmethod
     def by_evictions(

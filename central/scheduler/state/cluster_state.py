@@ -5,7 +5,6 @@ A pod's GPUs are planned until its node's agent reports them from pod-resources.
 observed, and the scheduler replaces every plan that they contradict.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
@@ -82,7 +81,6 @@ class ClusterState:
         self._names_all = names_all
         self._others_leaving: dict[str, Pod] = {}
         self._others_with_devices: dict[str, Pod] = {}
-        self._others_pending: dict[str, Pod] = {}
 
     def others_leaving(self) -> list[Pod]:
         """The terminating pods without a gang that hold capacity: of other schedulers, or set aside."""
@@ -100,17 +98,6 @@ class ClusterState:
             self._others_leaving[uid] = pod
         else:
             self._others_leaving.pop(uid, None)
-
-    def others_pending(self) -> Mapping[str, Pod]:
-        """The pods of other schedulers without a node for which surplus leaves, by uid."""
-        return self._others_pending
-
-    def set_other_pending(self, uid: str, pod: Pod | None) -> None:
-        """None: it has gone or has a node, or it is none."""
-        if pod is not None:
-            self._others_pending[uid] = pod
-        else:
-            self._others_pending.pop(uid, None)
 
     def others_with_devices(self) -> list[Pod]:
         """The pods of other schedulers that hold GPUs, shares or MIG slices."""

@@ -139,8 +139,6 @@ def _note_other(state: ClusterState, pod: Pod) -> None:
         state.set_other_leaving(fact.uid, pod)
     with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
     state.set_other_with_devices(fact.uid, pod if with_devices else None)
-    pending = fact.yielded_to and not fact.node and not fact.deleting
-    state.set_other_pending(fact.uid, pod if pending else None)
 
 
 def _job(pod: PodSeen) -> tuple[str, str]:
@@ -158,7 +156,6 @@ def delete_pod(state: ClusterState, uid: str) -> None:
     pod = state.pods.pop(uid, None)
     state.set_other_leaving(uid, None)
     state.set_other_with_devices(uid, None)
-    state.set_other_pending(uid, None)
     if pod is None:
         return
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)

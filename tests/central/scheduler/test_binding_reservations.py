@@ -23,7 +23,6 @@ from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.other_pod import OtherPod
 from protos.names import GPU
 from tests.central import factories
 
@@ -148,8 +147,6 @@ def expected(given: Case, held: Reservation, gang: Gang, tried: set[str]) -> boo
     mine, other = gang.name, held.gang.name
     if held.gang is gang:
         return False
-    if isinstance(held.gang, OtherPod):
-        return given.priority[mine] <= held.gang.priority
     own = given.scheduler.reservations.get(gang.key)
     same_queue = given.queue[mine] == given.queue[other]
     on_same_node = own is not None and len(own.place.rows) and len(held.place.rows)
@@ -212,11 +209,6 @@ def test_the_rules_are_those_that_are_written(seed: int) -> None:
     for name in dice.sample(names, dice.randint(0, 4)):
         gang = given.gang(name)
         reservations[gang.key] = reserve(given, gang, dice)
-    if dice.random() < 0.5:
-        other = factories.pod("other", 1, ours=False, priority=dice.randrange(3))
-        apply(given.scheduler, other)
-        foreign = OtherPod(given.scheduler.state.pods[other.uid])
-        reservations[foreign.key] = reserve(given, foreign, dice)
     tried = set(dice.sample(names, dice.randint(0, 3)))
     keys = {given.gang(name).key for name in tried}
     in_one_pass = BindingReservations(given.scheduler)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from central.kube.decode import pod_decoder
-from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, MalformedObject
 from central.model import limits
 from central.model.facts import PodSpec
@@ -33,7 +32,7 @@ from tests.central.kube.decode.pod_rows import (
     container,
     controller,
 )
-from tests.central.kube.raw_objects import LEVELS, reader
+from tests.central.kube.raw_objects import reader
 
 
 @pytest.mark.parametrize(("path", "value", "changes"), CALLED, ids=lambda given: repr(given)[:60])
@@ -285,26 +284,6 @@ def test_a_pod_of_any_size_takes_few_bytes(path: str, field: Callable[[str], Any
     finally:
         tracemalloc.stop()
     assert (after - before) / len(kept) < 4096
-
-
-# --- pods for which surplus leaves -------------------------------------------
-
-
-def test_a_pending_pod_of_another_scheduler() -> None:
-    yields = Decoder(("lockstep",), LEVELS, yield_to_others=True)
-    other = changed(POD, "spec/schedulerName", "default-scheduler")
-    other["spec"]["nodeSelector"] = {"a": "1"}
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    waits = {**other, "status": {"conditions": [condition]}}
-    found = yields.pod(waits)
-    assert (found.yielded_to, found.ours, found.spec.node_selector) == (True, False, (("a", "1"),))
-    assert not reader().pod(waits).yielded_to
-    assert not reader().pod(waits).spec.node_selector
-    assert not yields.pod(other).yielded_to, "nobody has looked for a node yet"
-    unread = changed(waits, "spec/nodeSelector", ["a"])
-    assert not yields.pod(unread).yielded_to, "where it fits cannot be told"
-    ours = changed(waits, "spec/schedulerName", "lockstep")
-    assert not yields.pod(ours).yielded_to
 
 
 # --- the table is complete ---------------------------------------------------

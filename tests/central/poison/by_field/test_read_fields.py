@@ -27,7 +27,7 @@ def reads_of(one: Watched) -> set[str]:
     """The fields that are read of the kind's examples."""
     found: set[Read] = set()
     for example in one.examples:
-        decoder = Decoder(("lockstep",), LEVELS, yield_to_others=True)  # which has cached nothing
+        decoder = Decoder(("lockstep",), LEVELS)  # which has cached nothing
         kind = dict(watched_kinds(decoder))[one.name]
         kind.seen(recorded(example(), found))
         kind.gone(recorded(example(), found))

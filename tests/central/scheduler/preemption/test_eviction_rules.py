@@ -27,7 +27,6 @@ from central.scheduler.preemption.eviction_rules import (
 from central.scheduler.queues.queue_claims import Claim
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.other_pod import OtherPod
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import job
@@ -212,17 +211,6 @@ def test_elastic_surplus_of_another_queue_leaves_by_priority_or_share() -> None:
     assert not may_evict(ELASTIC_SURPLUS, by(scheduler, "urgent"), victim), "not reclaimable"
     scheduler.queues.cache.clear()
     assert not may_evict(ELASTIC_SURPLUS, by(scheduler, "equal", ACROSS_QUEUES), victim)
-
-
-@pytest.mark.parametrize(("priority", "may"), [(1, False), (2, True)])
-def test_elastic_surplus_leaves_for_more_urgent_pods_of_other_schedulers(
-    priority: int, may: bool
-) -> None:
-    pending = factories.pod("pod", 16, priority=priority)
-    scheduler = cluster(*job("elastic", 1, 8, priority=1), pending)
-    (pod,) = gang(scheduler, "pod").members.values()
-    asks = replace(by(scheduler, "pod"), gang=OtherPod(pod))
-    assert may_evict(ELASTIC_SURPLUS, asks, gang(scheduler, "elastic")) is may
 
 
 def running(name: str, rank: int, **other: object) -> PodSeen:
