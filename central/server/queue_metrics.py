@@ -10,9 +10,7 @@ Design: docs/design/observability.md
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
@@ -20,7 +18,7 @@ from central.model.decisions import EVICTION_CAUSES
 from central.model.pending_causes import CAPACITY
 from central.model.resources import ROOT
 from central.scheduler.status.queue_status import PHASES
-from central.server import elastic_metrics, volcano_metrics
+from central.server import elastic_metrics
 from central.server.gpu_uses import GpuUses
 from central.server.stats.gang_counters import WAIT_BUCKETS_S, Buckets, GangCounters
 from central.server.stats.pending_rows import PendingRow
@@ -117,9 +115,6 @@ class QueueMetrics:
         yield gauge("largest_gang_gpus", about, largest, "level", "model", "pod_gpus")
         yield from elastic_metrics.families(
             survey.elastic, self._counters.resizes, self._labels.label
-        )
-        yield from volcano_metrics.families(
-            {label: _together(rows) for label, rows in queues.items()}
         )
         yield gauge("build_info", "1; the version", [(version(), 1)], "version")
 
@@ -252,17 +247,6 @@ def cumulative(buckets: Buckets) -> list[tuple[str, float]]:
         count += more
         found.append((bound, float(count)))
     return found
-
-
-def _together(rows: list[QueueRow]) -> QueueRow:
-    """Several queues as one; its weight and limits mean nothing then."""
-    if len(rows) == 1:
-        return rows[0]
-    gangs: Counter[str] = Counter()
-    for row in rows:
-        gangs.update(row.gangs)
-    sums: dict[str, Any] = {what: _sum(map(read, rows)) for what, (_, read) in AMOUNTS.items()}
-    return replace(QueueRow(OTHER, weight=0, gangs=gangs), **sums)
 
 
 def _amounts(queues: Mapping[str, list[QueueRow]]) -> Iterator[Metric]:

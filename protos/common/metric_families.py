@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 Rows = Iterable[tuple[str | Sequence[str], float | None]] | float
 
 
-def gauge(name: str, about: str, rows: Rows, *labels: str, prefix: str = "lockstep_") -> Metric:
-    return _filled(GaugeMetricFamily(f"{prefix}{name}", about, labels=labels), rows)
+def gauge(name: str, about: str, rows: Rows, *labels: str) -> Metric:
+    return _filled(GaugeMetricFamily(f"lockstep_{name}", about, labels=labels), rows)
 
 
 def counter(name: str, about: str, rows: Rows, *labels: str) -> Metric:

@@ -56,7 +56,6 @@ WITH = {  # options that a command has whenever it has another one
 }
 Rows = Iterator[tuple[str, ...]]
 UNUSED = "Not used by Lockstep."
-VOLCANOS = ", under Volcano's name"
 
 
 def command_line() -> str:
@@ -173,17 +172,13 @@ def metrics() -> str:
     )
     text += "these metrics the usual `process_*` ones. Names of counters end in `_total`; the others are gauges.\n"
     text += f"Amounts are {UNITS}.\n"
-    scheduler = _of_scheduler()
-    ours = [each for each in scheduler if each.name.startswith("lockstep")]
-    theirs = [each for each in scheduler if each not in ours]
-    parts = {"Scheduler": ours, "Scheduler, under Volcano's names": theirs, "Agent": _of_agent()}
-    for title, families in parts.items():
+    for title, families in (("Scheduler", _of_scheduler()), ("Agent", _of_agent())):
         groups: dict[str, dict[str, list[str]]] = {}
         for each in sorted(families, key=lambda each: each.name):
             labels = ", ".join(f"`{label}`" for label in getattr(each, "_labelnames", ()))
             kind = " (histogram)" if each.type == "histogram" else ""
             about = each.documentation.replace(f"{UNITS} that", "amounts that")
-            about = prose(about[:1].upper() + about[1:].removesuffix(VOLCANOS))
+            about = prose(about[:1].upper() + about[1:])
             for label in getattr(each, "_labelnames", ()):  # the heading has them
                 about = about.removesuffix(f", by {label}")
             alike = groups.setdefault(labels, {}).setdefault(about, [])
@@ -242,7 +237,7 @@ def _of_agent() -> list[Metric]:
 
 
 def _collected(of: Collector) -> list[Metric]:
-    return [each for each in of.collect() if each.name.startswith(("lockstep", "volcano"))]
+    return [each for each in of.collect() if each.name.startswith("lockstep")]
 
 
 def _exposed(family: Metric) -> str:

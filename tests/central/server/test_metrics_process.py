@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 PATIENCE_S = 180.0
-VOLCANOS = re.compile(r'volcano_queue_pod_group_\w+_count .* should not have "_count" suffix$')
 Samples = dict[tuple[str, ...], float]
 
 
@@ -77,8 +76,6 @@ def test_a_cluster_at_work(box: tuple[FaultyCluster, int]) -> None:
         ("lockstep_queue_gangs_started_total", "default"): 1,
         ("lockstep_pod_bind_duration_seconds_count",): 3,
         ("lockstep_largest_gang_gpus", "node", "NVIDIA A100-SXM4-80GB", "1"): 4,
-        ("volcano_queue_allocated_scalar_resources", "default", GPU): 12,
-        ("volcano_queue_pod_group_pending_count", "default"): 2,
     }
     seen: Samples = {}
 
@@ -105,8 +102,7 @@ def test_promtool_accepts_the_text(box: tuple[FaultyCluster, int]) -> None:
         text=True,
         check=False,
     )
-    odd = [line for line in done.stderr.splitlines() if not VOLCANOS.match(line)]
-    assert odd == []
+    assert done.stderr == ""
 
 
 def test_a_thousand_queues_make_no_more_series_than_fifty(box: tuple[FaultyCluster, int]) -> None:

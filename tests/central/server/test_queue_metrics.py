@@ -63,10 +63,6 @@ def test_a_queue_that_runs_and_waits() -> None:
     assert found["lockstep_queues",] == 3
     assert found["lockstep_largest_gang_gpus", "node", "test", "1"] == 3
     assert found["lockstep_pod_bind_duration_seconds_count",] == 0
-    assert found["volcano_queue_allocated_milli_cpu", "q"] == 500
-    assert found["volcano_queue_allocated_scalar_resources", "q", GPU] == 5
-    assert found["volcano_queue_pod_group_pending_count", "q"] == 2
-    assert found["volcano_queue_overused", "q"] == 0
 
 
 def test_how_busy_the_gpus_of_a_queue_are() -> None:
