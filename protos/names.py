@@ -18,6 +18,8 @@ OTHER_GPUS = frozenset(
 MIG = "nvidia.com/mig-"  # prefix of MIG resources: nvidia.com/mig-1g.10gb
 # Before the name of a DeviceClass: the resource that each class serves, and by which queues count its devices.
 BY_CLASS = "deviceclass.resource.kubernetes.io/"
+# The agent as a driver of resource claims: of its sockets, and of the scheduler's ResourceSlices.
+DRA_DRIVER = "gpu.lockstep.dev"
 
 DOMAIN = "lockstep.dev"
 AGENT = f"{DOMAIN}/agent"  # node label: true, or false, to run the agent there; cpu: without GPUs

@@ -164,6 +164,24 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class ClaimDevice:
+    """A device of an allocated claim."""
+
+    request: str  # of the claim, such as main, or main/second of a prioritized list
+    device: str  # its name in the node's pool
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ClaimPlan:
+    """A ResourceClaim that is allocated on a node, or prepared there."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[ClaimDevice, ...] = ()  # of this driver and node
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class RdmaUse:
     """A pod's RDMA resources in use on one NIC, and their limit."""
 

@@ -36,6 +36,8 @@ class NodeReport(_message.Message):
     MEMORY_OVER_FIELD_NUMBER: _builtins.int
     GPU_USE_FIELD_NUMBER: _builtins.int
     NOT_OFFERED_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     boot_id: _builtins.str
     """of this agent process: a restarted agent counts generations from 1"""
@@ -48,6 +50,8 @@ class NodeReport(_message.Message):
     """the topology is unchanged since this generation, and left out"""
     not_offered: _builtins.bool
     """the kubelet does not have all of the node's devices now: the agent or the kubelet starts or ends; also in heartbeats"""
+    claims: _builtins.str
+    """how it serves claims: beside the device plugin, or only; empty: not; with the grants"""
     @_builtins.property
     def topology(self) -> Global___Topology: ...
     @_builtins.property
@@ -66,6 +70,10 @@ class NodeReport(_message.Message):
     def gpu_use(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuUse]:
         """present values, also in heartbeats"""
 
+    @_builtins.property
+    def prepared(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimPlan]:
+        """all claims that the agent has prepared, with the grants"""
+
     def __init__(
         self,
         *,
@@ -81,10 +89,12 @@ class NodeReport(_message.Message):
         memory_over: _abc.Iterable[Global___MemoryOver] | None = ...,
         gpu_use: _abc.Iterable[Global___GpuUse] | None = ...,
         not_offered: _builtins.bool = ...,
+        prepared: _abc.Iterable[Global___ClaimPlan] | None = ...,
+        claims: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "generation", b"generation", "gpu_use", b"gpu_use", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "not_offered", b"not_offered", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "claims", b"claims", "generation", b"generation", "gpu_use", b"gpu_use", "grants", b"grants", "heartbeat", b"heartbeat", "memory_over", b"memory_over", "node", b"node", "not_offered", b"not_offered", "prepared", b"prepared", "rdma_use", b"rdma_use", "topology", b"topology", "topology_of", b"topology_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -814,24 +824,85 @@ class IntentList(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     INTENTS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     @_builtins.property
     def intents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
         """for pods bound to the node whose devices are not observed yet"""
+
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimPlan]:
+        """all that have devices of the driver gpu.lockstep.dev on the node, by any scheduler"""
 
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         intents: _abc.Iterable[Global___Grant] | None = ...,
+        claims: _abc.Iterable[Global___ClaimPlan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["intents", b"intents", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "intents", b"intents", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IntentList: _TypeAlias = IntentList  # noqa: Y015
+
+@_typing.final
+class ClaimPlan(_message.Message):
+    """A ResourceClaim with its devices of the driver gpu.lockstep.dev on one node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimDevice]: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        devices: _abc.Iterable[Global___ClaimDevice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "name", b"name", "namespace", b"namespace", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimPlan: _TypeAlias = ClaimPlan  # noqa: Y015
+
+@_typing.final
+class ClaimDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    """of the claim; main/second of a prioritized list"""
+    device: _builtins.str
+    """in the pool of the node: as protos/claim_devices.py names a GPU's or MIG slice's UUID"""
+    def __init__(
+        self,
+        *,
+        request: _builtins.str = ...,
+        device: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimDevice: _TypeAlias = ClaimDevice  # noqa: Y015
 
 @_typing.final
 class StateRequest(_message.Message):

@@ -49,7 +49,8 @@ _NUMBERS: dict[str, tuple[float, float]] = {
     "topology.bandwidth.gb_per_s": (0, _GBPS),
 }
 _ENTRIES = {  # of lists and maps
-    **dict.fromkeys(("grants", "rdma_use", "memory_over"), limits.GRANTS),
+    **dict.fromkeys(("grants", "rdma_use", "memory_over", "prepared"), limits.GRANTS),
+    "prepared.devices": limits.CLAIM_DEVICES,
     "gpu_use": limits.GPU_USES,
     "grants.device_ids": limits.GRANT_DEVICES,
     "grants.limits": limits.OWNERS,

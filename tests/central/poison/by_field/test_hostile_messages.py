@@ -38,6 +38,8 @@ def rich() -> pb.NodeReport:
     message.rdma_use.add(current=pb.RdmaLimit(hca_handle=1), limit=pb.RdmaLimit(hca_handle=2))
     message.memory_over.add(used=2, cap=1)
     message.gpu_use.add(utilization=0.5, memory=1)
+    claim = message.prepared.add(namespace="team", name="c", uid="u")
+    claim.devices.add(request="main", device="gpu-0")
     return message
 
 
