@@ -150,8 +150,7 @@ def _start_writers(
     options = MarkerOptions(settings.node_labels, settings.node_condition, settings.node_taint)
     if settings.pod_groups_for_controllers:
         _start(PodGroupMirror(client, loop, may_act=election.may_act), stack)
-    if options.wanted:
-        _start(NodeMarker(client, loop, options, may_act=election.may_act), stack)
+    _start(NodeMarker(client, loop, options, may_act=election.may_act), stack)
     store = UsageStore(client, loop, settings.namespace, may_act=election.may_act)
     store.restore()
     _start(store, stack)

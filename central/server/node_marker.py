@@ -1,5 +1,5 @@
-"""Marks nodes for tools outside Lockstep, in rounds: what agents report is compared with what the nodes say, and the
-differences are written. The leader alone does so, and never in the scheduling loop's thread.
+"""Marks nodes for others, in rounds: what agents report is compared with what the nodes and their ResourceSlices say,
+and the differences are written. The leader alone does so, and never in the scheduling loop's thread.
 
 marker = NodeMarker(client, loop, MarkerOptions(labels=True), may_act=election.may_act)
 marker.start()
@@ -10,7 +10,7 @@ Design: docs/design/gpu-health.md
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
@@ -20,13 +20,17 @@ from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.write.node_writer import NodeWriter
 from central.kube.write.pod_requests import Refused
 from central.kube.write.retrying import Retry
+from central.kube.write.slice_writer import SliceWriter
+from central.model.device_claims import SliceSeen
 from central.model.facts import NodeReported, Taint
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.status import node_labels
+from central.scheduler.status import node_labels, published_devices
 from central.scheduler.status.node_marks import NodeMarks, marks_of
 from central.server.rounds import Rounds
 from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog
+from protos.names import DRA_DRIVER
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,8 @@ EVERY_S = 10.0
 WRITES_MOST = 300  # in one round; the others follow in the next ones
 AGAIN_S = 600.0  # after which a condition is written again: somebody may have removed it
 NAMES_AT_ONCE = 50  # nodes between two places where the loop may go on
+# After the start, agents that live have reported. Then the devices of the others are withdrawn.
+REPORTED_WITHIN_S = 120.0
 UNKNOWN = "Unknown"
 
 
@@ -48,9 +54,13 @@ class MarkerOptions:
         return self.labels or self.condition is not None or self.taint is not None
 
 
+Slices = list[SliceSeen]
+
+
 class SeenNode(NamedTuple):
     name: str
-    marks: NodeMarks
+    slices: tuple[Slices, Slices] | None  # that are known, and that are wanted instead
+    marks: NodeMarks | None
     label_changes: dict[str, str | None]
     tainted: bool
 
@@ -66,9 +76,13 @@ class NodeMarker(Rounds):
         runtime: Runtime = RUNTIME,
     ) -> None:
         self._writer, self._loop, self._options = NodeWriter(client), loop, options
+        self._slice_writer = SliceWriter(client)
         self._may_act, self._runtime = may_act, runtime
         self._known: dict[str, tuple[tuple[NodeReported, bool], NodeMarks]] = {}  # of this report
         self._written: dict[str, tuple[float, tuple[str, str, str]]] = {}  # conditions, by node
+        self._right: dict[str, tuple[object, ...]] = {}  # nodes whose slices were right for this
+        self._published: dict[str, tuple[float, Slices]] = {}  # that were written last, by node
+        self._began = runtime.monotonic()
         self._last = ""  # node of the last change
         self._quiet = ThrottledLog(log)
         super().__init__("node-marks", every_s=EVERY_S, runtime=runtime)
@@ -79,7 +93,7 @@ class NodeMarker(Rounds):
         # Round about, so that changes that fail again and again leave their turn to the others.
         nodes = sorted(nodes, key=lambda node: (node.name <= self._last, node.name))
         names = {node.name for node in nodes}
-        for memory in (self._known, self._written):
+        for memory in (self._known, self._written, self._right, self._published):
             for name in memory.keys() - names:
                 del memory[name]
         done = 0
@@ -102,43 +116,71 @@ class NodeMarker(Rounds):
             if number % NAMES_AT_ONCE == 0:
                 yield
             node = scheduler.state.nodes.get(name)
-            if node is None or node.seen is None or node.report is None:
+            if node is None or node.seen is None:
                 continue
-            of = node.report, node.silent
-            before = self._known.get(name)
-            if before is not None and before[0][0] is of[0] and before[0][1] == of[1]:
-                marks: NodeMarks | None = before[1]
-            else:
-                marks = marks_of(node)
-            if marks is None:
-                continue
-            self._known[name] = of, marks
-            taint = self._options.taint
-            found.append(
-                SeenNode(
-                    name,
-                    marks,
-                    node_labels.changes(node.seen.labels, marks.labels),
-                    taint is not None and taint in node.seen.taints,
-                )
-            )
+            pools = scheduler.state.podclasses.device_claims.allocation.pools
+            slices = self._slices(node, [*pools.slices((DRA_DRIVER, name))])
+            marks = self._marks(node) if self._options.wanted else None
+            labels = node_labels.changes(node.seen.labels, marks.labels) if marks else {}
+            tainted = self._options.taint in node.seen.taints
+            found.append(SeenNode(name, slices, marks, labels, tainted))
         return found
+
+    def _marks(self, node: ClusterNode) -> NodeMarks | None:
+        if node.report is None:
+            return None
+        of = node.report, node.silent
+        before = self._known.get(node.name)
+        if before is not None and before[0][0] is of[0] and before[0][1] == of[1]:
+            return before[1]
+        if (marks := marks_of(node)) is not None:
+            self._known[node.name] = of, marks
+        return marks
+
+    def _slices(self, node: ClusterNode, known: Slices) -> tuple[Slices, Slices] | None:
+        """Returns the node's ResourceSlices and what they should be; None if they are right, or were written so lately:
+        the API server keeps no taints where a feature gate forbids them."""
+        serves = node.report is not None and bool(node.report.claims)
+        early = self._runtime.monotonic() - self._began < REPORTED_WITHIN_S
+        if not (serves or known) or (node.report is None and early):
+            return None
+        of = node.report, node.silent, node.held_by_plugin(), known
+        if self._right.get(node.name) == of:
+            return None
+        wanted = published_devices.slices_of(node, known)
+        if wanted == known:
+            self._right[node.name] = of
+            return None
+        at, written = self._published.get(node.name, (0.0, []))
+        if known and written and self._runtime.monotonic() - at < AGAIN_S:
+            newest = written[0].generation + 1
+            if wanted == [replace(each, generation=newest) for each in written]:
+                return None
+        return known, wanted
+
+    def _publish(self, name: str, known: Slices, wanted: Slices) -> None:
+        self._slice_writer.replace(known, wanted)
+        self._published[name] = self._runtime.monotonic(), wanted
 
     def _changes(self, nodes: Iterable[SeenNode]) -> Iterator[tuple[str, Callable[[], None]]]:
         """Each with the node's name."""
         taint = self._options.taint
         for node in nodes:
+            if node.slices is not None:
+                yield node.name, partial(self._publish, node.name, *node.slices)
+            if node.marks is None:
+                continue
             if self._options.labels and node.label_changes:
                 yield node.name, partial(self._writer.set_labels, node.name, node.label_changes)
-            if self._options.condition and self._is_due(node):
-                yield node.name, partial(self._set_condition, node)
+            if self._options.condition and self._is_due(node.name, node.marks):
+                yield node.name, partial(self._set_condition, node.name, node.marks)
             problem = node.marks.problem
             if taint is not None and problem is not None and problem != node.tainted:
                 yield node.name, partial(self._writer.set_taint, node.name, taint, present=problem)
 
-    def _is_due(self, node: SeenNode) -> bool:
-        at, written = self._written.get(node.name, (0.0, ("", "", "")))
-        return written != self._words(node.marks) or self._runtime.monotonic() - at >= AGAIN_S
+    def _is_due(self, name: str, marks: NodeMarks) -> bool:
+        at, written = self._written.get(name, (0.0, ("", "", "")))
+        return written != self._words(marks) or self._runtime.monotonic() - at >= AGAIN_S
 
     def _words(self, marks: NodeMarks) -> tuple[str, str, str]:
         """Status, reason and message."""
@@ -149,9 +191,9 @@ class NodeMarker(Rounds):
             status = "False" if bad == "True" else "True"
         return status, marks.reason, marks.message
 
-    def _set_condition(self, node: SeenNode) -> None:
+    def _set_condition(self, name: str, marks: NodeMarks) -> None:
         assert self._options.condition is not None
-        words = status, reason, message = self._words(node.marks)
+        words = status, reason, message = self._words(marks)
         now = datetime.fromtimestamp(self._runtime.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
             "type": self._options.condition[0],
@@ -161,5 +203,5 @@ class NodeMarker(Rounds):
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        self._writer.set_condition(node.name, condition)
-        self._written[node.name] = self._runtime.monotonic(), words
+        self._writer.set_condition(name, condition)
+        self._written[name] = self._runtime.monotonic(), words

@@ -109,6 +109,8 @@ BUILT_IN = (
     Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), ()),
     Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",)),
     Resource("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, (), ()),
+    Resource("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, (), ()),
+    Resource("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"),
     Resource("coordination.k8s.io", "v1", "Lease", "leases", True, (), ()),
     Resource(
         "batch",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from central.model.amounts import Resources
 from central.model.facts.pod_facts import Taint
-from protos.topology import Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import ClaimPlan, Grant, MemoryOver, NodeTopology, RdmaUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class NodeReported:
     topology: NodeTopology
     grants: tuple[Grant, ...] = ()  # observed devices, from pod-resources
     version: str = ""  # of the agent
+    claims: str = ""  # how it serves device claims: beside its device plugin, or only; empty: not
+    prepared: tuple[ClaimPlan, ...] = ()  # claims for which the kubelet has asked it
 
 
 @dataclass(frozen=True, slots=True)

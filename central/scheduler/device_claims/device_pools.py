@@ -5,7 +5,7 @@ A pool is published by a driver in one or more ResourceSlices. While a driver re
 two generations or lacks some, and none of its devices is allocated.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -71,6 +71,9 @@ class DevicePools:
         """The facts that make up what is known."""
         yield from self._rules.values()
         yield from self._slices.values()
+
+    def slices(self, pool: PoolKey) -> Collection[SliceSeen]:
+        return self._pools.get(pool, {}).values()
 
     def apply(self, fact: SliceSeen | SliceGone | TaintRuleSeen | TaintRuleGone) -> set[str]:
         """Returns the nodes whose devices changed."""

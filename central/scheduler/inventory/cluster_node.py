@@ -108,10 +108,14 @@ class ClusterNode:
 
     def free(self) -> int:
         """The mask of GPUs that are healthy and that no pod has."""
-        taken = self.foreign_gpus | mask_of(self.foreign_shares)
+        return self.reported.healthy & ~self.held_by_plugin()
+
+    def held_by_plugin(self) -> int:
+        """The mask of GPUs that pods have, or are to get, from the device plugin: whole or in shares."""
+        held = self.foreign_gpus | mask_of(self.foreign_shares)
         for pod in self.pods.values():
-            taken |= pod.gpus
-        return self.reported.healthy & ~taken
+            held |= pod.gpus
+        return held
 
     def free_shares(self) -> GpuShares:
         """Of the GPUs that are in use as shares: hundredths that are free."""

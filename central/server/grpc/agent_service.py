@@ -36,7 +36,7 @@ from central.server.grpc.report_bounds import MalformedReport
 from central.server.throttled_log import ThrottledLog
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
-from protos.topology import LEVELS, GpuUse, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import LEVELS, ClaimPlan, GpuUse, MemoryOver, NodeTopology, RdmaUse
 
 log = logging.getLogger(__name__)
 
@@ -248,4 +248,6 @@ def _reported(request: pb.NodeReport, topology: NodeTopology) -> NodeReported:
         topology,
         wire.from_grants(request.grants),
         request.agent_version,
+        request.claims,
+        wire.values(ClaimPlan, request.prepared),
     )

@@ -10,12 +10,14 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.kube.decode.decoder import Decoder
+from central.kube.decode.device_claim_decoder import decode_slice
 from central.kube.transport.http_client import Client, connect
-from central.model.facts import NodeGone, NodeSilent, Taint
+from central.model.device_claims import SliceGone, SliceSeen
+from central.model.facts import Fact, NodeGone, NodeSilent, Taint
 from central.scheduler import cycle
 from central.scheduler.scheduler import Scheduler
 from central.server import node_marker
-from central.server.node_marker import AGAIN_S, MarkerOptions, NodeMarker
+from central.server.node_marker import AGAIN_S, REPORTED_WITHIN_S, MarkerOptions, NodeMarker
 from central.standalone.apiserver import StandaloneApi
 from tests.agent.train.workers import wait_for
 from tests.central import factories
@@ -23,6 +25,7 @@ from tests.central.kube.api_fixtures import kubeconfig, node
 from tests.fakes.still_clock import StillClock
 
 NODES = "/api/v1/nodes"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 TAINT = Taint("lockstep.dev/gpu-unhealthy", "", "NoSchedule")
 ALL = MarkerOptions(True, ("GpuUnhealthy", "True"), TAINT)
 
@@ -37,6 +40,7 @@ class Cluster:
         runtime: Any = self.clock
         self.marker = NodeMarker(client, self, options, may_act=lambda: self.leads, runtime=runtime)
         self.generation = 0
+        self.slices: dict[str, SliceSeen] = {}
 
     def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = 10.0) -> Any:
         return question(self.scheduler)
@@ -47,14 +51,23 @@ class Cluster:
         self.watch()
 
     def watch(self) -> None:
-        """What a watch of the nodes would bring."""
-        facts = [self.decoder.node(item) for item in self.client.get(NODES)["items"]]
+        """What a watch of the nodes and of ResourceSlices would bring."""
+        facts: list[Fact] = [self.decoder.node(item) for item in self.client.get(NODES)["items"]]
+        there = {each.name: each for each in map(decode_slice, self.client.get(SLICES)["items"])}
+        facts += [SliceGone(name) for name in self.slices.keys() - there.keys()]
+        facts += there.values()
+        self.slices = there
         cycle.apply_facts(self.scheduler, facts, 0.0)
 
-    def report(self, name: str, *sick: int) -> None:
+    def report(self, name: str, *sick: int, claims: str = "") -> None:
         self.generation += 1
         topology = replace(factories.topology(8, sick=sick), driver_version="550.54.15")
-        cycle.apply_facts(self.scheduler, [factories.report(name, topology, self.generation)], 0.0)
+        fact = replace(factories.report(name, topology, self.generation), claims=claims)
+        cycle.apply_facts(self.scheduler, [fact], 0.0)
+
+    def generations(self) -> dict[str, int]:
+        """Of each node's pool."""
+        return {each.pool: each.generation for each in self.slices.values()}
 
     def round(self) -> int:
         done = self.marker.check()
@@ -238,3 +251,108 @@ def test_a_node_that_is_gone_is_forgotten(cluster: Cluster) -> None:
     cluster.add("n1")
     cluster.report("n1")
     assert cluster.round() == 2
+
+
+def test_the_devices_of_agents_that_serve_claims_are_published(client: Client) -> None:
+    cluster = Cluster(client, MarkerOptions())
+    cluster.add("n1", "n2")
+    cluster.report("n1", claims="beside")
+    cluster.report("n2")
+    assert cluster.round() == 1
+    assert cluster.generations() == {"n1": 1}
+    (made,) = cluster.slices.values()
+    assert [each.name for each in made.devices] == [f"gpu-{n}" for n in range(8)]
+    owner = client.get(f"{SLICES}/{made.name}")["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == cluster.read("n1")["metadata"]["uid"]
+    assert cluster.round() == 0
+
+    cluster.report("n1", 3, claims="beside")
+    assert cluster.round() == 1
+    assert cluster.generations() == {"n1": 2}
+    (made,) = cluster.slices.values()
+    assert [each.name for each in made.devices if each.taints] == ["gpu-3"]
+    assert cluster.round() == 0
+
+    cycle.apply_facts(cluster.scheduler, [NodeSilent("n1")], 0.0)
+    assert cluster.round() == 1
+    assert cluster.generations() == {}
+    assert cluster.round() == 0
+
+
+def test_the_next_leader_waits_for_reports_before_it_withdraws_devices(client: Client) -> None:
+    cluster = Cluster(client, MarkerOptions())
+    cluster.add("n1", "n2")
+    for name in ("n1", "n2"):
+        cluster.report(name, claims="only")
+    assert cluster.round() == 2
+    other = Cluster(client, MarkerOptions())
+    other.watch()
+    assert other.round() == 0
+    other.report("n1", 5, claims="only")
+    assert other.round() == 1
+    assert other.generations() == {"n1": 2, "n2": 1}
+    other.clock.now += REPORTED_WITHIN_S
+    assert other.round() == 1
+    assert other.generations() == {"n1": 2}
+
+
+def test_slices_of_others_stay(client: Client) -> None:
+    cluster = Cluster(client, MarkerOptions())
+    cluster.add("n1")
+    cluster.report("n1", claims="beside")
+    cluster.round()
+    (made,) = cluster.slices.values()
+    raw = client.get(f"{SLICES}/{made.name}")
+    assert client.request("DELETE", f"{SLICES}/{made.name}").ok
+    raw["spec"]["driver"] = "gpu.example.com"
+    raw["metadata"] = {"name": made.name}
+    assert client.request("POST", SLICES, json.dumps(raw).encode()).ok
+    cluster.watch()
+    cluster.round()
+    assert [each.driver for each in cluster.slices.values()] == ["gpu.example.com"]
+
+
+def test_what_somebody_deletes_or_edits_is_published_again(client: Client) -> None:
+    cluster = Cluster(client, MarkerOptions())
+    cluster.add("n1")
+    cluster.report("n1", claims="beside")
+    cluster.round()
+    (name,) = cluster.slices
+    assert client.request("DELETE", f"{SLICES}/{name}").ok
+    cluster.watch()
+    assert cluster.round() == 1
+    assert cluster.generations() == {"n1": 1}
+    raw = client.get(f"{SLICES}/{name}")
+    del raw["spec"]["devices"][2]
+    raw["spec"]["pool"]["generation"] = 7
+    assert client.request("PUT", f"{SLICES}/{name}", json.dumps(raw).encode()).ok
+    cluster.watch()
+    assert cluster.round() == 1
+    assert cluster.generations() == {"n1": 8}
+    assert len(cluster.slices[name].devices) == 8
+
+
+def test_taints_that_the_api_server_does_not_keep_are_not_written_in_each_round(
+    client: Client,
+) -> None:
+    """As Kubernetes before 1.36 without the feature gate DRADeviceTaints."""
+    cluster = Cluster(client, MarkerOptions())
+    cluster.add("n1")
+    cluster.report("n1", 3, claims="beside")
+
+    def drop() -> None:
+        for raw in client.get(SLICES)["items"]:
+            for device in raw["spec"]["devices"]:
+                device.pop("taints", None)
+            path = f"{SLICES}/{raw['metadata']['name']}"
+            assert client.request("PUT", path, json.dumps(raw).encode()).ok
+        cluster.watch()
+
+    cluster.round()
+    drop()
+    assert [cluster.round() for _ in range(3)] == [0, 0, 0]
+    cluster.clock.now += AGAIN_S
+    assert cluster.round() == 1
+    drop()
+    cluster.report("n1", 3, 4, claims="beside")
+    assert cluster.round() == 1
