@@ -196,6 +196,7 @@ class DeviceClaimSeen:
         ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
     )
     consumed: tuple[Consumed | None, ...] = ()  # by device, as in DeviceUse; empty: all are whole
+    requests: tuple[str, ...] = ()  # by device, as in DeviceRequest.name
     unready: bool = False  # a pod with it is not bound yet, because of its devices' conditions
 
     @property

@@ -15,11 +15,11 @@ from central.kube.transport.runtime import RUNTIME, Flag, Runtime
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, PodSeen
 from central.scheduler import cycle
+from central.scheduler.inventory.cluster_node import NodePlan
 from central.scheduler.quarantine import CYCLE
 from central.scheduler.scheduler import Scheduler
 from central.server.journal import Journal
 from central.server.throttled_log import ThrottledLog
-from protos.topology import Grant
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ BATCH_FIRST = (
 )
 
 Submit = Callable[[Iterable[Decision]], None]
-Publish = Callable[[Mapping[str, tuple[Grant, ...]]], None]
+Publish = Callable[[Mapping[str, NodePlan]], None]
 OnCycle = Callable[[Sequence[Fact], Sequence[Decision], float], None]  # ... and its seconds
 Result = TypeVar("Result")
 
@@ -241,10 +241,10 @@ class Loop:
         """Agents get their plans before the pods are bound: the kubelet asks for devices soon after."""
         scheduler = self._scheduler
         if scheduler.state.nodes_to_notify:
-            plans: dict[str, tuple[Grant, ...]] = {}
+            plans: dict[str, NodePlan] = {}
             for name in scheduler.state.nodes_to_notify:
                 try:
-                    plans[name] = scheduler.state.planned_devices(name)
+                    plans[name] = scheduler.state.node_plan(name)
                 except Exception as error:  # noqa: BLE001  a bug; its kubelet chooses devices itself
                     self._faults.error("plan", error, "a bug in the plan of node %s", name)
             publish(plans)

@@ -267,6 +267,7 @@ def _status(status: Json, pod: str, group: str) -> Json:
     found["allocated"] = tuple(
         DeviceId(*(text_field(each, key, limits.NAME) for key in DEVICE)) for each in given
     )
+    found["requests"] = tuple(text_field(each, "request", limits.NAME) for each in given)
     if any(each.get("shareID") for each in given):
         found["consumed"] = tuple(
             _consumed(each) if each.get("shareID") else None for each in given

@@ -29,6 +29,7 @@ from central.model.native_podgroup import gang_name, podgroup_name
 from central.model.phases import ENDED
 from central.model.resources import Sums, add
 from central.scheduler.device_claims.claim_users import ClaimUsers
+from central.scheduler.device_claims.claims_on_nodes import ClaimsOnNodes
 from central.scheduler.device_claims.device_allocation import DeviceAllocation, PodDevices
 from protos.names import BY_CLASS
 
@@ -46,6 +47,7 @@ class DeviceClaims:
     def __init__(self, allocation: DeviceAllocation) -> None:
         self.allocation = allocation
         self._claims: dict[ClaimKey, DeviceClaimSeen] = {}
+        self.claims_on = ClaimsOnNodes()
         self._specs: dict[DeviceClaimSpec, DeviceClaimSpec] = {}
         self._users: dict[ClaimKey, ClaimUsers] = {}
         self.plans: dict[ClaimKey, DevicePlan] = {}
@@ -66,6 +68,7 @@ class DeviceClaims:
             return []
         key = (fact.namespace, fact.name)
         before = self._claims.pop(key, None)
+        self.claims_on.replace(before, fact if isinstance(fact, DeviceClaimSeen) else None)
         if isinstance(fact, DeviceClaimSeen):
             self._claims[key] = fact
             if fact.allocated is not None or (before is not None and before.uid != fact.uid):

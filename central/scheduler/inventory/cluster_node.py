@@ -3,6 +3,7 @@ have. Free capacity is in its row of the columns (columns.py)."""
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 from central.model.facts import NodeReported, NodeSeen
 from central.scheduler.inventory import gpu_shares, nic_limits, nics
@@ -13,7 +14,14 @@ from central.scheduler.inventory.pods import DEVICES_UNKNOWN, OBSERVED, Pod, Pod
 from protos.closest import closest
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE, WHOLE, choose_gpu
 from protos.names import GPU, GPU_SHARE
-from protos.topology import Grant, RdmaUse, indices_of, mask_of
+from protos.topology import ClaimPlan, Grant, RdmaUse, indices_of, mask_of
+
+
+class NodePlan(NamedTuple):
+    """What a node's agent is sent."""
+
+    grants: tuple[Grant, ...] = ()  # devices of pods whose own are not observed yet
+    claims: tuple[ClaimPlan, ...] = ()  # all claims with devices of the agent
 
 
 class ClusterNode:

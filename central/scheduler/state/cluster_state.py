@@ -11,7 +11,7 @@ from typing import Protocol
 
 from central.model.facts import GangSeen, PodSeen
 from central.model.redaction import redacted
-from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.cluster_node import ClusterNode, NodePlan
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.quarantine import PODGROUP, Quarantine, SetAsideKey
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -145,3 +145,8 @@ class ClusterState:
         """The devices that each container on the node is to get, unless they are observed already."""
         node = self.nodes.get(name)
         return node.planned_devices() if node is not None else ()
+
+    def node_plan(self, name: str) -> NodePlan:
+        return NodePlan(
+            self.planned_devices(name), self.podclasses.device_claims.claims_on.plans(name)
+        )

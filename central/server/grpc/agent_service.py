@@ -205,8 +205,9 @@ class AgentService:
                 f"wait_s: {request.wait_s} is not a number of seconds",
             )
         wait_s = min(request.wait_s, LONGEST_POLL_S)
-        version, grants = await self._plans.fetch(request.node, request.version, wait_s)
-        return pb.IntentList(version=version, intents=wire.to_grants(grants))
+        version, plan = await self._plans.fetch(request.node, request.version, wait_s)
+        claims = wire.messages(pb.ClaimPlan, plan.claims)
+        return pb.IntentList(version=version, intents=wire.to_grants(plan.grants), claims=claims)
 
 
 def _check(request: pb.NodeReport) -> None:

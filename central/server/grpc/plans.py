@@ -1,9 +1,9 @@
-"""The planned devices of each node: published by the loop, fetched by agents with long polls, and
-awaited by binds, because the kubelet asks the agent for devices soon after a bind.
+"""The plan of each node, its planned devices and its claims: published by the loop, fetched by agents with long polls,
+and awaited by binds, because the kubelet asks the agent for devices soon after a bind.
 
-    plans.publish({"n1": (grant, ...)})        # the loop, before it submits the binds; whole lists
+    plans.publish({"n1": NodePlan((grant, ...))})   # the loop, before it submits the binds; whole lists
     plans.hold("n1", 0.3, go)                  # effects: go() once n1's agent has them, or after 0.3 s
-    version, grants = await plans.fetch("n1", seen, wait_s)   # the agent service, in its event loop
+    version, plan = await plans.fetch("n1", seen, wait_s)   # the agent service, in its event loop
 
 A poll carries the version that its agent has, so the next poll acknowledges the last answer. A bind
 waits only for an agent with an open poll, or one that was answered within the last second. It never
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from protos.topology import Grant
+from central.scheduler.inventory.cluster_node import NodePlan
 
 Go = Callable[[], None]
 
@@ -29,7 +29,7 @@ _BETWEEN_POLLS_S = 1.0  # after an answer, a running agent polls again within th
 @dataclass(slots=True)
 class _NodePlans:
     version: int
-    grants: tuple[Grant, ...] = ()
+    plan: NodePlan = field(default_factory=NodePlan)
     seen: int = 0  # the version that its agent has
     polls: int = 0  # open now
     answered: float = float("-inf")  # when a poll was last answered
@@ -46,15 +46,14 @@ class PlannedDevices:
         self._tickets = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
-        """Sets the planned devices, from any thread. grants: the complete list of each node in it. An equal list
-        changes nothing."""
+    def publish(self, plans: Mapping[str, NodePlan]) -> None:
+        """Sets the plans of these nodes, from any thread. An equal plan changes nothing."""
         wakes: list[asyncio.Event] = []
         with self._lock:
-            for name, planned in grants.items():
+            for name, plan in plans.items():
                 node = self._node(name)
-                if node.grants != planned:
-                    node.grants = planned
+                if node.plan != plan:
+                    node.plan = plan
                     node.version = next(self._versions)
                     wakes += (event for _, event in node.waiters)
             loop = self._loop
@@ -83,8 +82,8 @@ class PlannedDevices:
             state = self._nodes.get(node)
             return state is not None and state.polls > 0
 
-    async def fetch(self, name: str, seen: int, wait_s: float) -> tuple[int, tuple[Grant, ...]]:
-        """The node's list and its version: as soon as the version differs from seen, else after
+    async def fetch(self, name: str, seen: int, wait_s: float) -> tuple[int, NodePlan]:
+        """The node's plan and its version: as soon as the version differs from seen, else after
         wait_s."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -103,7 +102,7 @@ class PlannedDevices:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), wait_s)
             answered = True
-            return node.version, node.grants
+            return node.version, node.plan
         finally:
             with self._lock:
                 node.polls -= 1

@@ -13,11 +13,12 @@ import grpc
 import pytest
 
 from central.model.facts import GpusIdle, NodeOffers, NodeReported, NodeSilent, RdmaUsed
+from central.scheduler.inventory.cluster_node import NodePlan
 from central.server.gpu_uses import LEAST_S
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs.fleet_pb2_grpc import FleetStub
-from protos.topology import GpuUse, Grant, RdmaLimit, RdmaUse
+from protos.topology import ClaimDevice, ClaimPlan, GpuUse, Grant, RdmaLimit, RdmaUse
 from tests.central.scheduler_process import SchedulerServer, auth, refusal, report, topology
 from tests.fakes.eventually import eventually
 
@@ -45,6 +46,11 @@ def test_a_report_is_a_fact(scheduler: SchedulerServer, fleet: FleetStub) -> Non
     ack = fleet.Report(report(), metadata=auth("agent-n1"))
     assert not ack.want_full
     assert scheduler.facts == [NodeReported("n1", "b", 1, topology())]
+
+
+def test_a_report_says_how_claims_are_served(scheduler: SchedulerServer, fleet: FleetStub) -> None:
+    fleet.Report(report(claims="beside"), metadata=auth("agent-n1"))
+    assert scheduler.facts == [NodeReported("n1", "b", 1, topology(), claims="beside")]
 
 
 def test_pods_that_have_been_idle_for_long_are_a_fact(
@@ -307,15 +313,30 @@ def test_intents_by_long_poll(scheduler: SchedulerServer, fleet: FleetStub) -> N
     first = fleet.Intents(poll(), metadata=agent)  # answered at once: it has no version yet
     assert (list(first.intents), first.version > 0) == ([], True)
     later = fleet.Intents.future(poll(first.version), metadata=agent)
-    scheduler.plans.publish({"n1": (), "n2": (GRANT,)})  # no change for n1
+    scheduler.plans.publish({"n1": NodePlan(), "n2": NodePlan((GRANT,))})  # no change for n1
     with pytest.raises(grpc.FutureTimeoutError):
         later.result(timeout=0.1)
-    scheduler.plans.publish({"n1": (GRANT,)})
+    scheduler.plans.publish({"n1": NodePlan((GRANT,))})
     answer = later.result(timeout=5)
     assert [intent.device_ids for intent in answer.intents] == [["GPU-0"]]
     assert answer.version > first.version
     again = fleet.Intents(poll(answer.version, wait_s=0.05), metadata=agent)  # after its timeout
     assert again == answer
+
+
+def test_an_agent_gets_all_claims_of_its_node(scheduler: SchedulerServer, fleet: FleetStub) -> None:
+    agent = auth("agent-n1")
+    first = fleet.Intents(poll(), metadata=agent)
+    claims = tuple(
+        ClaimPlan("team", f"c{n}", f"u{n}", (ClaimDevice("main", f"gpu-{n}"),)) for n in range(2)
+    )
+    scheduler.plans.publish({"n1": NodePlan((GRANT,), claims)})
+    answer = fleet.Intents(poll(first.version), metadata=agent)
+    assert wire.values(ClaimPlan, answer.claims) == claims
+    scheduler.plans.publish({"n1": NodePlan((GRANT,), claims[1:])})
+    later = fleet.Intents(poll(answer.version), metadata=agent)
+    assert [each.uid for each in later.claims] == ["u1"]
+    assert later.version > answer.version
 
 
 @pytest.mark.parametrize("wait_s", [float("nan"), -1.0, float("inf")])
@@ -345,7 +366,7 @@ def test_a_bind_waits_until_the_agent_asks_again(
     open_poll = fleet.Intents.future(poll(first.version), metadata=agent)
     eventually(lambda: scheduler.plans.has_open_poll("n1"))
     assert Held(scheduler, 5.0).went.is_set()  # it has what there is
-    scheduler.plans.publish({"n1": (GRANT,)})
+    scheduler.plans.publish({"n1": NodePlan((GRANT,))})
     held = Held(scheduler, 60.0)
     answer = open_poll.result(timeout=60)
     fleet.Intents(poll(first.version), metadata=agent)  # the answer got lost: it asks as before
@@ -358,7 +379,7 @@ def test_a_bind_waits_until_the_agent_asks_again(
 def test_a_bind_does_not_wait_for_absent_or_slow_agents(
     scheduler: SchedulerServer, fleet: FleetStub
 ) -> None:
-    scheduler.plans.publish({"n1": (GRANT,), "n2": (GRANT,)})
+    scheduler.plans.publish({"n1": NodePlan((GRANT,)), "n2": NodePlan((GRANT,))})
     assert Held(scheduler, 5.0).went.is_set()  # no agent has ever asked
     fleet.Intents(poll(), metadata=auth("agent-n1"))
     slow = Held(scheduler, 0.2)  # answered a moment ago, it should be back soon
@@ -376,7 +397,7 @@ def test_an_agent_that_hangs_up_holds_nothing_up(
     eventually(lambda: scheduler.plans.has_open_poll("n1"))
     answer.cancel()
     eventually(lambda: not scheduler.plans.has_open_poll("n1"))
-    scheduler.plans.publish({"n1": (GRANT,)})
+    scheduler.plans.publish({"n1": NodePlan((GRANT,))})
     assert Held(scheduler, 5.0).went.is_set()
 
 
@@ -385,7 +406,7 @@ def test_after_the_server_has_stopped_nothing_is_held(
 ) -> None:
     fleet.Intents(poll(), metadata=auth("agent-n1"))
     scheduler.server.stop()
-    scheduler.plans.publish({"n1": (GRANT,)})
+    scheduler.plans.publish({"n1": NodePlan((GRANT,))})
     assert Held(scheduler, 60.0).went.is_set()
 
 
@@ -415,7 +436,10 @@ def test_two_hundred_long_polls_at_once(scheduler: SchedulerServer) -> None:
                 await asyncio.sleep(0.01)
             assert threading.active_count() - before < 30
             scheduler.plans.publish(
-                {n: (Grant("default", n, "main", "nvidia.com/gpu", ("G",)),) for n in nodes}
+                {
+                    n: NodePlan((Grant("default", n, "main", "nvidia.com/gpu", ("G",)),))
+                    for n in nodes
+                }
             )
             # Long before the polls end by themselves: the publication answers them.
             return await asyncio.wait_for(asyncio.gather(*polls), 25)

@@ -16,12 +16,12 @@ from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, HyperNodeSeen, Member, NodeSilent
 from central.scheduler import gang_attempt
 from central.scheduler.invariants import check_invariants
+from central.scheduler.inventory.cluster_node import NodePlan
 from central.server import loop as loop_module
 from central.server.journal import Journal
 from central.server.loop import LONG_ASKED_S, LONG_S, SLICE_S, LongAttempt, Loop, SliceBudget
 from central.server.queries import ClusterQueries
 from central.server.replay import replay
-from protos.topology import Grant
 from tests.central import factories
 from tests.fakes.eventually import eventually
 
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.grants: dict[str, tuple[Grant, ...]] = {}
+        self.plans: dict[str, NodePlan] = {}
         self.bound = threading.Event()
 
     def submit(self, decisions: Iterable[Decision]) -> None:
@@ -40,9 +40,9 @@ class World:
                 self.log.append(f"bind {decision.name} to {decision.node}")
                 self.bound.set()
 
-    def publish(self, grants: Mapping[str, tuple[Grant, ...]]) -> None:
-        self.grants.update(grants)
-        self.log += [f"plans of {name}: {len(found)}" for name, found in grants.items()]
+    def publish(self, plans: Mapping[str, NodePlan]) -> None:
+        self.plans.update(plans)
+        self.log += [f"plans of {name}: {len(plan.grants)}" for name, plan in plans.items()]
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def test_plans_are_published_before_the_pods_are_bound() -> None:
             loop.put(fact)
         assert world.bound.wait(60.0)
     assert world.log.index("plans of a: 1") < world.log.index("bind one to a")
-    assert world.grants["a"] == (replace(factories.grant("one", 0, 1), uid="uid-one"),)
+    assert world.plans["a"].grants == (replace(factories.grant("one", 0, 1), uid="uid-one"),)
 
 
 def test_its_journal_replays(tmp_path: Path) -> None:

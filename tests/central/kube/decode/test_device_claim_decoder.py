@@ -295,6 +295,7 @@ def test_the_status_of_a_claim() -> None:
     status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "uid": "a"}]}
     found = decode_device_claim({**CLAIM, "status": status})
     assert found.allocated == (DeviceId("d", "p", "x"),), "adminAccess takes no device"
+    assert found.requests == ("one",)
     assert (found.places, found.reserved) == ((ZONE,), ("a",))
     assert found.uses == (DeviceUse(DeviceId("d", "p", "x")),)
 
@@ -306,6 +307,7 @@ def test_the_shares_that_a_claim_has() -> None:
     allocation = {"devices": {"results": results}}
     found = decode_device_claim({**CLAIM, "status": {"allocation": allocation}})
     assert found.allocated == (DeviceId("d", "p", "x"),) * 3
+    assert found.requests == ("one",) * 3
     assert found.consumed == (None, (("memory", "1Gi"), ("x.example/cores", "2")), ())
 
 
