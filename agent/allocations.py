@@ -1,6 +1,6 @@
-"""The use of each GPU: free, whole for one container, or in shares or MIG slices. Pure.
+"""The use of each GPU: free, whole for one container, in shares or MIG slices, or in a resource claim. Pure.
 
-These are separate resources to the kubelet, which does not know that they are the same GPUs, so the
+These are separate to the kubelet, which does not know that they are the same GPUs, so the
 agent must not let one GPU be allocated in two ways. A GPU in use one way is reported as unhealthy
 in the other ways, which takes it off the kubelet's lists until it is free. The kubelet may still
 act on an older list; Allocate then refuses.
@@ -13,11 +13,11 @@ Design: docs/design/gpu-sharing.md
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from protos import slicing
-from protos.names import GPU, GPU_SHARE
+from protos.names import GPU, GPU_SHARE, MIG
 from protos.nearest import device_of
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 
@@ -55,6 +55,37 @@ class Allocated:
     shared: Mapping[str, int]  # hundredths by the GPU's UUID
     sliced: frozenset[str]  # UUIDs of GPUs with slices in use
     holders: Mapping[MigAddress, frozenset[tuple[str, str]]]  # resource and UUID of slices
+    claimed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the claim by the UUID of GPU or slice
+
+    def with_claims(
+        self, prepared: Mapping[str, str], planned: Mapping[str, str], addresses: MigAddresses
+    ) -> "Allocated":
+        """Adds the GPUs and slices of claims; those of a planned one only while nothing else has them."""
+        now = self._with(prepared, addresses)
+        slices = {uuid for held in now.holders.values() for _, uuid in held}
+        in_use = now.whole.union(now.shared, now.sliced, slices)
+        blocked = now.whole.union(now.shared)  # GPUs whose slices must not be used
+        free = {
+            uuid: claim
+            for uuid, claim in planned.items()
+            if uuid not in in_use and addresses.get(uuid, ("",))[0] not in blocked
+        }
+        return now._with(free, addresses)
+
+    def _with(self, claims: Mapping[str, str], addresses: MigAddresses) -> "Allocated":
+        holders = dict(self.holders)
+        for uuid in claims.keys() & addresses.keys():
+            at = addresses[uuid]
+            holders[at] = holders.get(at, frozenset()) | {(MIG, uuid)}
+        return replace(
+            self,
+            whole=self.whole | (claims.keys() - addresses.keys()),
+            sliced=frozenset(address[0] for address in holders),
+            holders=holders,
+            claimed={**self.claimed, **claims},
+        )
 
     def refusal(self, resource: str, ids: Iterable[str], topology: NodeTopology) -> str:
         """Returns why the devices must not be allocated; "" if they may."""
@@ -66,6 +97,9 @@ class Allocated:
             return f"request spans {len(gpus)} GPUs ({named}); a share must fit on one GPU"
         other = self.shared.keys() if resource == GPU else self.whole
         in_mig = {gpu.uuid for gpu in topology.gpus if gpu.mig}
+        for gpu in gpus:
+            if claim := self.claimed.get(gpu):
+                return f"{_words([gpu], topology)} is in {claim}"
         for taken, how in (
             (
                 [gpu for gpu in gpus if gpu in in_mig],
@@ -96,6 +130,8 @@ class Allocated:
 
     def withheld(self, gpu: Gpu, part: Slice) -> str:
         """Returns why the slice must not be allocated; "" if it may."""
+        if claim := self.claimed.get(part.uuid):
+            return f"{slicing.words(gpu, part)} is in {claim}"
         if gpu.uuid in self.whole:
             return f"GPU {gpu.index} is in use as a whole"
         if gpu.uuid in self.shared:

@@ -92,15 +92,29 @@ def number(text: str, otherwise: int = -1) -> int:
     return int(text) if NUMBER.fullmatch(text) else otherwise
 
 
-def replace_text(file: Path, text: str, mode: int = 0o644) -> None:
-    """Writes the file at once: no reader sees a part, whichever other process writes it too. Raises OSError."""
+def replace_text(file: Path, text: str, mode: int = 0o644, *, durable: bool = False) -> None:
+    """Writes the file at once: no reader sees a part, whichever other process writes it too. durable: it survives a
+    power failure. Raises OSError."""
     part = file.with_name(f".{file.name}.{PROCESS}")
     try:
         part.write_text(text, encoding="utf-8")
         part.chmod(mode)
+        if durable:
+            sync(part)
         part.replace(file)
+        if durable:
+            sync(file.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Returns when the content of the file or folder is on the disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def exists(path: Path) -> bool:

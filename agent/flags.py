@@ -231,6 +231,12 @@ RUN_FLAGS: tuple[tuple[Any, ...], ...] = (  # rows for _add
         ("lockstep.dev/gpu", "nvidia.com/gpu"),
     ),
     (
+        "--device-claims",
+        "GPUs and MIG slices as devices of resource claims (DRA): off; beside: claims and device plugin, never the "
+        "same GPU; only: whole GPUs by claim alone (default %(default)s); needs --server and --cdi-dir",
+        ("off", "beside", "only"),
+    ),
+    (
         "--rdma-devices NICS",
         "RDMA NICs to serve, comma separated: names with * and ?; all; none; auto: those that "
         "share a PCIe switch with a GPU, else the fastest (default); properties joined by +, "

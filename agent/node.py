@@ -11,7 +11,8 @@ from agent import allocations, other_plugins
 from agent.allocations import Allocation, Forgotten, MigAddresses
 from agent.node_state import NodeState
 from agent.other_plugins import Holding
-from protos.topology import GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.claim_devices import uuid_of
+from protos.topology import ClaimPlan, GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
 
 
 class AgentNode:
@@ -56,6 +57,7 @@ class AgentNode:
             grants = tuple(sorted(grants))
             kept = allocations.unconfirmed(old.allocations, grants, began, given_up)
             held = allocations.slices_held((*grants, *kept, *unlisted, *forgotten))
+            held |= {uuid_of(each.device) for claim in old.prepared for each in claim.devices}
             known = {**(orphaned or {}), **old.orphaned}
             left = {uuid: at for uuid, at in known.items() if uuid in held}
             if (grants, True) != (old.grants, old.grants_known):
@@ -114,9 +116,33 @@ class AgentNode:
             if kept != old:
                 self._become(replace(self._state, allocations=kept))
 
-    def set_intents(self, intents: tuple[Grant, ...], version: int) -> None:
+    def set_intents(
+        self, intents: tuple[Grant, ...], version: int, claims: tuple[ClaimPlan, ...] = ()
+    ) -> None:
         with self._changed:
-            self._become(replace(self._state, intents=intents, intents_version=version))
+            old = self._state
+            claims = old.claims if claims == old.claims else claims
+            self._become(replace(old, intents=intents, intents_version=version, claims=claims))
+
+    def set_prepared(self, claims: tuple[ClaimPlan, ...], orphaned: MigAddresses) -> None:
+        """Sets the claims that an earlier agent prepared. orphaned: the addresses of their slices."""
+        with self._changed:
+            known = {**orphaned, **self._state.orphaned}
+            self._become(replace(self._state, prepared=claims, orphaned=known))
+
+    def record_claim(self, claim: ClaimPlan) -> None:
+        """Call before the claim is prepared. Raises ValueError if a device must not be used."""
+        with self._changed:
+            if refusal := self._state.refusal_of(claim):
+                raise ValueError(refusal)
+            self._become(replace(self._state, prepared=(*self._other_claims(claim.uid), claim)))
+
+    def forget_claim(self, uid: str) -> None:
+        with self._changed:
+            self._become(replace(self._state, prepared=self._other_claims(uid)))
+
+    def _other_claims(self, uid: str) -> tuple[ClaimPlan, ...]:
+        return tuple(each for each in self._state.prepared if each.uid != uid)
 
     def set_rdma_use(self, used: tuple[RdmaUse, ...]) -> None:
         with self._changed:
@@ -132,7 +158,9 @@ class AgentNode:
 
     def _become(self, state: NodeState) -> None:
         old = self._state
-        reported = [(s.topology, s.grants_known, s.reported_grants()) for s in (old, state)]
+        reported = [
+            (s.topology, s.grants_known, s.reported_grants(), s.prepared) for s in (old, state)
+        ]
         if reported[0] != reported[1]:
             state = replace(state, generation=old.generation + 1)
         self._state = state

@@ -1,12 +1,14 @@
 """The agent's knowledge of its node at one moment. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent import allocations
 from agent.allocations import Allocated, Allocation, Forgotten, MigAddresses
+from protos import slicing
+from protos.claim_devices import uuid_of
 from protos.names import GPU, GPU_SHARE, REST_OF_POD
-from protos.topology import GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import ClaimPlan, GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
 
 Held = tuple[Allocation | Forgotten, ...]
 
@@ -23,6 +25,8 @@ class NodeState:
     orphaned: MigAddresses = field(default_factory=dict)  # of slices that are gone but still held
     intents: tuple[Grant, ...] = ()  # planned: devices as the scheduler chose them
     intents_version: int = 0
+    claims: tuple[ClaimPlan, ...] = ()  # allocated on this node, by any scheduler
+    prepared: tuple[ClaimPlan, ...] = ()  # by this agent: pods may use their devices
     rdma_use: tuple[RdmaUse, ...] = ()  # a change alone triggers no report
     memory_over: tuple[MemoryOver, ...] = ()
     gpu_use: tuple[GpuUse, ...] = ()
@@ -30,7 +34,31 @@ class NodeState:
     def allocated(self) -> Allocated:
         held: Held = (*self.allocations, *self.unlisted, *self.forgotten)
         addresses = {**self.orphaned, **allocations.addresses(self.topology)}
-        return allocations.allocated(self.grants, held, addresses)
+        found = allocations.allocated(self.grants, held, addresses)
+        if not (self.claims or self.prepared):
+            return found
+        return found.with_claims(_by_device(self.prepared), _by_device(self.claims), addresses)
+
+    def refusal_of(self, claim: ClaimPlan) -> str:
+        """Returns why the claim must not be prepared; "" if it may."""
+        rest = replace(
+            self, claims=(), prepared=tuple(c for c in self.prepared if c.uid != claim.uid)
+        )
+        allocated = rest.allocated()
+        devices = {gpu.uuid: (GPU, gpu.healthy, gpu.why) for gpu in self.topology.gpus}
+        for _, part in slicing.of(self.topology):
+            devices[part.uuid] = slicing.resource(part.profile), part.healthy, part.why
+        for device in _by_device((claim,)):
+            if device not in devices:
+                return f"this node has no device {device}"
+            resource, healthy, why = devices[device]
+            if refusal := allocated.refusal(resource, (device,), self.topology):
+                return refusal
+            if holder := rest.taken(resource).get(device):
+                return f"{device} is taken: {holder}"
+            if not healthy:
+                return f"{device} is not healthy: {why}"
+        return "" if claim.devices else "the claim has no device of this node"
 
     def held_back(self) -> dict[str, str]:
         """The devices of running pods that the kubelet has forgotten, and why they are held back."""
@@ -50,7 +78,7 @@ class NodeState:
             if grant.resource == resource
             for each in grant.device_ids
         }
-        return {**held, **listed, **self.held_back()}
+        return {**held, **listed, **self.allocated().claimed, **self.held_back()}
 
     def reported_grants(self) -> tuple[Grant, ...]:
         """Returns the grants of containers: those that pod-resources lists, or listed before the kubelet forgot them,
@@ -74,3 +102,12 @@ class NodeState:
         """UUIDs of allocated MIG slices whose address is unknown."""
         known = self.orphaned.keys() | allocations.addresses(self.topology).keys()
         return allocations.slices_held(grants) - known
+
+
+def _by_device(claims: Iterable[ClaimPlan]) -> dict[str, str]:
+    """The claim in words by the UUID of each of its GPUs and slices."""
+    return {
+        uuid_of(each.device): f"claim {claim.namespace}/{claim.name}"
+        for claim in claims
+        for each in claim.devices
+    }

@@ -25,7 +25,7 @@ from agent.sockets import MESSAGE_BYTES, details
 from protos import gpu_sharing, wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc as rpc
-from protos.topology import Grant
+from protos.topology import ClaimPlan, Grant
 
 log = logging.getLogger(__name__)
 
@@ -113,11 +113,13 @@ class Reporter:
         backoff: Callable[[], Backoff] = Backoff,
         on_plans: Callable[[tuple[Grant, ...]], None] = lambda plans: None,
         starting: Callable[[], bool] = lambda: False,
+        claims: str = "",
     ) -> None:
-        """starting: whether the kubelet does not have all of the node's devices yet."""
+        """starting: whether the kubelet does not have all of the node's devices yet. claims: how the agent serves
+        resource claims, as in NodeReport."""
         self._node, self._scheduler = node, scheduler
         self._backoff, self._on_plans = backoff, on_plans
-        self._starting, self._leaving = starting, False
+        self._starting, self._leaving, self._claims = starting, False, claims
         # one report at a time, so that the last one arrives last
         self._reporting = threading.Lock()
         self._is_connected = False  # the last report arrived
@@ -283,6 +285,8 @@ class Reporter:
                 report.topology.CopyFrom(wire.to_topology(state.topology))
             report.grants.extend(wire.to_grants(self._grants(state)))
             report.agent_version = self._version
+            report.prepared.extend(wire.messages(pb.ClaimPlan, state.prepared))
+            report.claims = self._claims
         return report
 
     def _grants(self, state: NodeState) -> tuple[Grant, ...]:
@@ -317,7 +321,8 @@ class Reporter:
             if answer.version != version:
                 version = answer.version
                 plans = wire.from_grants(answer.intents)
-                self._node.set_intents(plans, version)
+                claims = wire.values(ClaimPlan, answer.claims)
+                self._node.set_intents(plans, version, claims)
                 # before the next call tells the scheduler that they have arrived
                 self._on_plans(plans)
 

@@ -5,11 +5,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
 from agent.backoff import Backoff
 from agent.cgroups import Cgroups
+from agent.claims.claim_driver import ClaimDriver
+from agent.claims.claim_records import ClaimRecords
+from agent.claims.claim_service import ClaimService
 from agent.device_monitor import DeviceMonitor
 from agent.kubelet.directory_watch import DirectoryWatch
 from agent.kubelet.node_owner import NodeOwner
@@ -32,7 +36,7 @@ from agent.sharing.memory_watch import MemoryWatch, capped
 from agent.sharing.setup_requests import STATES
 from protos.common import signal_wait
 from protos.common.probes import Probes, Unservable
-from protos.names import RDMA
+from protos.names import GPU, RDMA
 from protos.topology import RdmaLimit
 
 log = logging.getLogger(__name__)
@@ -76,7 +80,8 @@ class Agent:
             RdmaLimit(settings.rdma_hca_handles, settings.rdma_hca_objects),
         )
         self._services = self._make_services()
-        self._registrations = [self._registration(name) for name in table.names(self.node.state)]
+        self._claims = self._claim_driver()
+        self._registrations = [self._registration(name) for name in self._names(self.node.state)]
         made = settings.sharing_dir
         self._setups = DirectoryWatch(made / STATES, self._monitor.wake) if made else None
         self._probes: Probes | None = None
@@ -117,7 +122,23 @@ class Agent:
             version(),
             on_plans=self._grants.look_for,
             starting=lambda: self.awaits_kubelet(time.monotonic()),
+            claims=s.device_claims.removeprefix("off"),
         )
+
+    def _claim_driver(self) -> ClaimDriver | None:
+        """Returns None without a place for records. Claims that are prepared count in mode off, too."""
+        if self._settings.cdi_dir is None:
+            return None
+        own = replace(
+            self._services, recent_gpus=RecentAllocation(), recent_nics=RecentAllocation()
+        )
+        records = ClaimRecords(self._settings.cdi_dir)
+        return ClaimDriver(self.node, self._grants, records, lambda name: table.make(name, own))
+
+    def _names(self, state: NodeState) -> tuple[str, ...]:
+        """Names of the resources to register."""
+        by_claim = {GPU} if self._settings.device_claims == "only" else set()
+        return tuple(name for name in table.names(state) if name not in by_claim)
 
     def awaits_kubelet(self, now: float) -> bool:
         """Returns whether the kubelet's list of a resource is about to change. now: monotonic."""
@@ -140,6 +161,8 @@ class Agent:
         folder = self._settings.cgroup_root
         if folder and not folder.is_dir():
             raise Unusable(f"--cgroup-root {folder}: no such directory")
+        if self._claims:
+            self._claims.restore()
         self._owner.acquire()
         self._serve_probes()
         self._spawn("owner", self._own_node)
@@ -173,6 +196,9 @@ class Agent:
         if reporter := self._reporter:
             self._spawn("report", partial(self._run_reports, reporter))
         self._surveyed.wait()
+        if self._claims and self._settings.device_claims != "off":
+            service = ClaimService(self._settings.kubelet_dir, self._claims)
+            self._spawn("kubelet", partial(service.run, self._stop))
         if self._settings.preflight != "none":
             self._spawn("preflight", partial(self._monitor.preflight.run, self._stop))
         if self._settings.injection() != "env":
@@ -278,14 +304,14 @@ class Agent:
         profiles. A registration stays: it waits while the resource has no devices."""
         known = {registration.resource for registration in self._registrations}
         while not self._stop.is_set():
-            for name in table.names(self.node.state):
+            for name in self._names(self.node.state):
                 if name not in known:
                     known.add(name)
                     registration = self._registration(name)
                     self._registrations.append(registration)
                     self._spawn("kubelet", partial(registration.run, self._stop))
             self.node.wait(
-                lambda state: self._stop.is_set() or not known.issuperset(table.names(state)), 60
+                lambda state: self._stop.is_set() or not known.issuperset(self._names(state)), 60
             )
 
     def _keep_specs(self) -> None:

@@ -47,6 +47,7 @@ class Settings:
     device_mode: str = "auto"
     cdi_dir: Path | None = None
     cdi_kind: str = "lockstep.dev/gpu"
+    device_claims: str = "off"  # or beside, only
     cgroup_root: Path | None = None
     rdma_hca_handles: int = -1  # -1: no limit
     rdma_hca_objects: int = -1
@@ -77,6 +78,11 @@ def settings(arguments: argparse.Namespace) -> Settings:
     if given["device_mode"] in ("cdi", "both") and not given["cdi_dir"]:
         raise Unusable(
             f"--device-mode {given['device_mode']} needs --cdi-dir, such as /var/run/cdi"
+        )
+    if given["device_claims"] != "off" and not (given["cdi_dir"] and given["server"]):
+        raise Unusable(
+            f"--device-claims {given['device_claims']} needs --server, which sends the devices of claims, and "
+            "--cdi-dir, such as /var/run/cdi"
         )
     if values["hold_most"] < values["hold"]:
         raise Unusable(

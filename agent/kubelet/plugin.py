@@ -261,6 +261,8 @@ def same_devices(state: NodeState, old: NodeState) -> bool:
         and state.unlisted is old.unlisted
         and state.forgotten is old.forgotten
         and state.orphaned is old.orphaned
+        and state.claims is old.claims
+        and state.prepared is old.prepared
     )
 
 

@@ -141,11 +141,7 @@ class PluginRegistration:
         self._plugin.streams = Counter()
         server = grpc.server(workers)
         rpc.add_DevicePluginServicer_to_server(self._plugin, server)
-        try:
-            server.add_insecure_port(f"unix:{self.own}")
-        except RuntimeError as error:
-            why = _why(self.own) or error
-            raise KubeletUnavailable(f"cannot listen on {self.own}: {why}") from None
+        listen(server, self.own)
         server.start()
         return server
 
@@ -153,12 +149,7 @@ class PluginRegistration:
         return self.plugins / f"{self._names}{next(self._numbers)}.sock"
 
     def _check_directory(self) -> None:
-        length = len(str(self.own).encode())
-        if length > PATH_BYTES:
-            raise KubeletUnavailable(
-                f"the path {self.own} has {length} bytes; a unix socket's path is limited to "
-                f"{PATH_BYTES}: use a shorter --kubelet-dir"
-            )
+        _check_length(self.own)
         try:
             if not self.plugins.is_dir():
                 raise KubeletUnavailable(
@@ -244,6 +235,25 @@ class PluginRegistration:
             lambda _: stop.is_set() or self._changes() != changes, WATCHED_S if watched else POLL_S
         )
         return stop.is_set()
+
+
+def listen(server: grpc.Server, path: Path) -> None:
+    """Adds a socket to a server that has not started. Raises KubeletUnavailable."""
+    _check_length(path)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        why = _why(path) or error
+        raise KubeletUnavailable(f"cannot listen on {path}: {why}") from None
+
+
+def _check_length(path: Path) -> None:
+    length = len(str(path).encode())
+    if length > PATH_BYTES:
+        raise KubeletUnavailable(
+            f"the path {path} has {length} bytes; a unix socket's path is limited to "
+            f"{PATH_BYTES}: use a shorter --kubelet-dir"
+        )
 
 
 def _why(path: Path) -> str:

@@ -36,7 +36,7 @@ class WholeGpuResource(GpuResource):
         return replace(given, envs=envs, device_nodes=(*given.device_nodes, *files))
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
-        taken = _in_parts(state)
+        taken = _in_parts(state) | state.allocated().claimed.keys()
         return tuple(
             Device(gpu.uuid, gpu.healthy and gpu.uuid not in taken, gpu.numa)
             for gpu in state.topology.gpus

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +20,7 @@ from protos.names import GPU, RDMA
 from protos.nearest import device_of
 from protos.topology import Grant
 from tests.fakes import machines
+from tests.fakes.claim_kubelet import ClaimKubelet, claim_box, plan_claims, planned
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box
 
@@ -54,7 +56,7 @@ class Killer:
         if not self.armed or event not in ACTS:
             return
         reads = event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if not reads and threading.current_thread().name.startswith("plugin"):
+        if not reads and threading.current_thread().name.startswith(("plugin", "claims")):
             self._step(f"{event} {arguments[0]}")
 
     def call(self, frame: FrameType, event: str, _: Any) -> None:
@@ -195,6 +197,55 @@ def test_the_agents_death_at_every_step_of_an_allocation() -> None:
         assert {"GetPreferredAllocation:", "Allocate:", "_response:", "PreStartContainer:"} <= first
         assert any(what.startswith("open") and what.endswith("rdma.max") for what in died)
         assert len(died) > 15
+
+
+def allocatable_is(box: NodeBox, gpus: int) -> bool:
+    return box.kubelet.allocatable.get(GPU) == gpus
+
+
+def killed_in(box: NodeBox, kubelet: ClaimKubelet, call: str, step: int) -> str:
+    """Kills the agent at this step of a call for claim a, and starts a new one. Returns the step, empty if there is
+    none."""
+    KILLER.arm(step)
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            getattr(kubelet, call)("a")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    eventually(lambda: KILLER.dead.is_set() or not asking.is_alive(), GRACE_S)
+    KILLER.armed = False
+    if KILLER.what:
+        box.agent.stop()
+        asking.join(GRACE_S)
+        KILLER.buried.set()
+        box.restart_agent()
+    return KILLER.what.split()[0] if KILLER.what else ""
+
+
+def test_the_agents_death_at_every_step_of_a_claim() -> None:
+    died = set[str]()
+    with claim_box() as (box, kubelet):
+        box.start()
+        for call in ("prepare", "unprepare"):
+            for step in range(1, 50):
+                plan_claims(box, planned("a", machines.uuid(3)))
+                if call == "unprepare":
+                    assert not kubelet.prepare("a").error
+                what = killed_in(box, kubelet, call, step)
+                died.add(f"{call} {what}")
+                plan_claims(box)  # what the records say is what counts
+                count = len([*(box.directory / "cdi").glob("lockstep.dev-claim-*.json")])
+                eventually(partial(allocatable_is, box, 8 - count), GRACE_S)
+                plan_claims(box, planned("a", machines.uuid(3)))
+                assert not kubelet.prepare("a").error
+                assert kubelet.unprepare("a") == ""
+                assert not box.agent.node.state.prepared
+                plan_claims(box)
+                if not what:
+                    break
+    assert {"prepare open", "prepare os.rename", "unprepare os.remove", "prepare "} <= died
 
 
 def put(directory: Path, devices: Devices) -> None:

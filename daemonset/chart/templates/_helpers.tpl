@@ -25,7 +25,10 @@
 {{- define "lockstep.agentFlags" -}}
 {{- $made := dict "server" (printf "lockstep-central.%s.svc:9443" .Release.Namespace) }}
 {{- with .Values.components }}
-{{- if .cdi.enabled }}{{ $_ := set $made "cdi-dir" .cdi.dir }}{{ end }}
+{{- if or .cdi.enabled .deviceClaims.enabled }}{{ $_ := set $made "cdi-dir" .cdi.dir }}{{ end }}
+{{- with .deviceClaims }}
+{{- if .enabled }}{{ $_ := set $made "device-claims" (ternary "only" "beside" (eq .extendedResource "nvidia.com/gpu")) }}{{ end }}
+{{- end }}
 {{- if .gke.enabled }}{{ $_ := set $made "driver-mount" "/home/kubernetes/bin/nvidia:/usr/local/nvidia" }}{{ end }}
 {{- if .imex.enabled }}{{ $_ := set $made "imex-channel" .imex.channel }}{{ end }}
 {{- if .mps.enabled }}{{ $_ := set $made "sharing-dir" (get .mps.flags "sharing-dir") }}{{ end }}
