@@ -30,16 +30,41 @@ def with_components(*components: str) -> list[Any]:
     """What `kubectl apply -k daemonset` applies with these in its kustomization."""
     made = shipped()
     for name in components:
-        folder = FOLDER / "components" / name
-        for component in documents(folder / "kustomization.yaml"):
-            made += _resources(folder, component)
-            for patch in component.get("patches", ()):
-                target = patch["target"]
-                for each in made:
-                    if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]):
-                        for step in yaml.safe_load(patch["patch"]):
-                            _step(each, step)
+        _add_component(made, FOLDER / "components" / name)
     return made
+
+
+def _add_component(made: list[Any], folder: Path) -> None:
+    for component in documents(folder / "kustomization.yaml"):
+        made += _resources(folder, component)
+        for name in component.get("components", ()):
+            _add_component(made, folder / name)
+        for patch in component.get("patches", ()):
+            target, change = patch["target"], yaml.safe_load(patch["patch"])
+            for each in made:
+                if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]):
+                    if isinstance(change, dict):
+                        _merge(each, change)
+                        continue
+                    for step in change:
+                        _step(each, step)
+
+
+def _merge(document: Any, change: Any) -> None:
+    """A strategic merge: of lists, the objects with the same name or mount path."""
+    for key, value in change.items():
+        if isinstance(value, dict):
+            _merge(document.setdefault(key, {}), value)
+        elif isinstance(value, list) and isinstance(value[0], dict):
+            by = "mountPath" if key == "volumeMounts" else "name"
+            there = {each[by]: each for each in document.setdefault(key, [])}
+            for each in value:
+                if each[by] in there:
+                    _merge(there[each[by]], each)
+                else:
+                    document[key].append(each)
+        else:
+            document[key] = value
 
 
 def _resources(folder: Path, kustomization: Any) -> list[Any]:
