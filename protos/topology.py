@@ -46,6 +46,7 @@ class Gpu:
     enforcement: str = "none"  # of memory caps of its shares: one of gpu_sharing.RANKS
     share_why: str = ""  # why it has no shares although it should
     capability: str = ""  # CUDA compute capability: 9.0; empty: unknown
+    pcie_root: str = ""  # pci0000:00; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from protos.topology import NodeTopology, RdmaLimit
 
 _GPU = (
     "index uuid model memory_bytes pci numa healthy why cpu_affinity numa_affinity gpu_numa clique chassis slot tray "
-    "mig mig_change slices shares enforcement share_why capability"
+    "mig mig_change slices shares enforcement share_why capability pcie_root"
 )
 _SLICE = "uuid profile gi ci memory_bytes healthy why"
 _NIC = "name pci numa link_layer rate_gbps port uverbs why shares rail vendor device driver net physical"

@@ -25,6 +25,7 @@ from agent.machine.facts import GpuFacts, InfinibandDevice, Machine, PciDevice, 
 from protos.topology import Gpu, Hca, NodeTopology, NumaNode, RdmaLimit, Weak
 
 ACTIVE = "ACTIVE"
+ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 RATE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(?= |$)")
 
 
@@ -84,6 +85,7 @@ def _gpu(position: int, gpu: GpuFacts, device: PciDevice | None) -> Gpu:
         slot=gpu.platform.slot if gpu.platform else -1,
         tray=gpu.platform.tray if gpu.platform else -1,
         capability=gpu.capability,
+        pcie_root=_root(device.path) if device else "",
     )
 
 
@@ -126,6 +128,12 @@ def _chain(path: str) -> list[str]:
     parts = path.split("/")
     start = next((position for position, part in enumerate(parts) if part.startswith("pci")), 0)
     return parts[start:]
+
+
+def _root(path: str) -> str:
+    """The kernel's name of the root complex; empty for one that a file made up."""
+    root = _chain(path)[0]
+    return root if ROOT.fullmatch(root) else ""
 
 
 def _islands(links: list[list[str]], count: int) -> tuple[tuple[int, ...], ...]:

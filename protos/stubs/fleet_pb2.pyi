@@ -227,6 +227,7 @@ class Gpu(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     TRAY_FIELD_NUMBER: _builtins.int
     CAPABILITY_FIELD_NUMBER: _builtins.int
+    PCIE_ROOT_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     uuid: _builtins.str
     model: _builtins.str
@@ -263,6 +264,8 @@ class Gpu(_message.Message):
     tray: _builtins.int
     capability: _builtins.str
     """CUDA compute capability: 9.0; empty: unknown"""
+    pcie_root: _builtins.str
+    """pci0000:00; empty: unknown"""
     @_builtins.property
     def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Slice]:
         """of a GPU in MIG mode"""
@@ -292,10 +295,11 @@ class Gpu(_message.Message):
         slot: _builtins.int = ...,
         tray: _builtins.int = ...,
         capability: _builtins.str = ...,
+        pcie_root: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "share_why", b"share_why", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "chassis", b"chassis", "clique", b"clique", "cpu_affinity", b"cpu_affinity", "enforcement", b"enforcement", "gpu_numa", b"gpu_numa", "healthy", b"healthy", "index", b"index", "memory_bytes", b"memory_bytes", "mig", b"mig", "mig_change", b"mig_change", "model", b"model", "numa", b"numa", "numa_affinity", b"numa_affinity", "pci", b"pci", "pcie_root", b"pcie_root", "share_why", b"share_why", "shares", b"shares", "slices", b"slices", "slot", b"slot", "tray", b"tray", "uuid", b"uuid", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ have it already stay valid.
 Design: docs/design/device-claims.md
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ from protos.claim_devices import device_name
 from protos.names import DRA_DRIVER, RAIL
 from protos.topology import Gpu, NodeTopology, Slice
 
+# Of Kubernetes, for all drivers.
+PCIE_ROOT, ROOT = "resource.kubernetes.io/pcieRoot", re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 SLICE_DEVICES = 64  # the API server's limit where a device has a taint
 TEXT = 64  # ... and of an attribute, in bytes
 UNHEALTHY, BY_PLUGIN = f"{DRA_DRIVER}/unhealthy", f"{DRA_DRIVER}/device-plugin"
@@ -147,9 +150,11 @@ def _places(topology: NodeTopology) -> list[tuple[DeviceAttribute, ...]]:
         major, dot, minor = gpu.capability.partition(".")
         known = dot and (major + minor).isdecimal()
         version = f"{int(major)}.{int(minor)}.0" if known else ""
+        root = DeviceAttribute(PCIE_ROOT, "string", gpu.pcie_root)
         found.append(
             (
                 *_texts(productName=gpu.model, clique=gpu.clique),
+                *([root] if ROOT.fullmatch(gpu.pcie_root) else ()),
                 *(_attribute(name, "int", value) for name, value in numbers.items() if value >= 0),
                 *([_attribute("cudaComputeCapability", "version", version)] if version else ()),
             )

@@ -94,6 +94,7 @@ FIELDS = {
     "Gpu.slot": Numbers(-1, SMALL),
     "Gpu.tray": Numbers(-1, SMALL),
     "Gpu.capability": Text(),
+    "Gpu.pcie_root": Text(),
     "Slice.uuid": Text(),
     "Slice.profile": Text(),
     "Slice.gi": Numbers(0, SMALL),

@@ -126,6 +126,7 @@ def test_a_device_says_what_and_where_it_is() -> None:
         "numaNode": {"int": 0},
         "island": {"int": 0},
         "switch": {"int": 0},
+        "resource.kubernetes.io/pcieRoot": {"string": "pci0000:15"},
         "cudaComputeCapability": {"version": "9.0.0"},
     }
     assert device["capacity"] == {"memory": {"value": "81920Mi"}}
