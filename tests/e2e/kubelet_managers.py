@@ -25,7 +25,13 @@ import pytest
 from central.standalone.hollow_kubelet import Container, KubeletPod
 
 HERE = Path(__file__).parent / "programs"
-PARTS = (HERE / "kubernetes/1.37/go.mod", HERE / "kubernetes/1.37/go.sum", HERE / "kubelet/main.go")
+MODULES = HERE / "kubernetes/1.37"
+PARTS = (
+    MODULES / "go.mod",
+    MODULES / "go.sum",
+    HERE / "kubelet/main.go",
+    HERE / "kubelet/claims.go",
+)
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "lockstep-kubelet").expanduser()
 BUILD_S = 3600
 

@@ -45,8 +45,8 @@ class Node:
         self._numbers = itertools.count()
 
     @contextmanager
-    def agent(self, *flags: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """A process; it has registered."""
+    def agent(self, *flags: str, gpus: int = 8) -> Iterator["subprocess.Popen[bytes]"]:
+        """A process; it has registered. gpus: that it offers."""
         log = self.folder / f"agent-{next(self._numbers)}.log"
         command = [sys.executable, "-m", "agent", "run", "--node=n", "--rdma-devices=none", *flags]
         command += ["--kubelet-dir", str(self.folder), "--sysfs-root", str(self.hardware.sysfs)]
@@ -61,7 +61,7 @@ class Node:
             process = subprocess.Popen(command, cwd=ROOT, stderr=file, env=environment)
         try:
             eventually(lambda: f"registered {GPU}" in log.read_text())
-            eventually(lambda: self.kubelet.allocatable.get(GPU) == 8)
+            eventually(lambda: self.kubelet.allocatable.get(GPU) == gpus)
             yield process
         finally:
             process.kill()

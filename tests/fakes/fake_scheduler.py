@@ -3,7 +3,7 @@ plans that a test sets."""
 
 import datetime
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from protos import wire
 from protos.stubs import fleet_pb2 as pb
 from protos.stubs import fleet_pb2_grpc as rpc
-from protos.topology import Grant
+from protos.topology import ClaimPlan, Grant
 
 
 class Authority:
@@ -108,11 +108,13 @@ class FakeScheduler(rpc.FleetServicer):
             self._server.stop(grace=None).wait()
             self._server = None
 
-    def plan(self, *plans: Grant) -> int:
+    def plan(self, *plans: Grant, claims: Iterable[ClaimPlan] = ()) -> int:
         """Returns their version."""
         with self._changed:
             self._intents = pb.IntentList(
-                version=self._intents.version + 1, intents=wire.to_grants(plans)
+                version=self._intents.version + 1,
+                intents=wire.to_grants(plans),
+                claims=wire.messages(pb.ClaimPlan, claims),
             )
             self._changed.notify_all()
             return self._intents.version

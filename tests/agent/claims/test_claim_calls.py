@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from agent.node import AgentNode
+from protos import wire
 from protos.claim_devices import device_name
 from protos.names import GPU, GPU_SHARE
-from protos.topology import ClaimDevice, ClaimPlan
+from protos.topology import ClaimDevice, ClaimPlan, Gpu, NodeTopology
 from tests.agent.resources.test_mig_slice import machine as sliced_machine
 from tests.agent.resources.test_mig_slice import uuid as slice_uuid
 from tests.agent.resources.test_mig_slice import wants
 from tests.fakes import machines
 from tests.fakes.claim_kubelet import claim_box, named, plan_claims, planned
 from tests.fakes.eventually import eventually
+from tests.fakes.fake_scheduler import FakeScheduler
 from tests.fakes.nodebox import NodeBox, gpus, pod
 
 
@@ -116,8 +119,9 @@ def test_each_request_has_its_own_devices() -> None:
         small = ClaimDevice("one/x", device_name(uuids(2)[0]))
         plan_claims(box, replace(plan, devices=(*named, small)))
         answer = kubelet.prepare("a")
-        asked = {d.request_names[0]: list(d.cdi_device_ids) for d in answer.devices}
-        assert asked["one/x"] != asked["big"]
+        asked = {d.request_names[0] for d in answer.devices}
+        assert sorted(asked) == ["big", "one/x"]
+        assert [len(d.cdi_device_ids) for d in answer.devices] == [1, 0, 1], "once for a request"
         (spec,) = records(box).values()
         assert [
             next(
@@ -142,8 +146,11 @@ def test_slices_are_claimed_one_by_one() -> None:
         given = box.kubelet.add_pod(wants("p", (resource, 5))).containers[0].envs
         assert {one, two}.isdisjoint(given["LOCKSTEP_SLICES"].split(","))
         assert not kubelet.prepare("b").error
-        box.change(machines.machine(4))  # the slices are gone, and pods hold them
+        box.kubelet.remove_pod("uid-p")
+        box.kubelet.list_pods()
+        box.change(machines.machine(4))  # the slices are gone, and claims have them
         eventually(lambda: not box.agent.node.state.topology.gpus[3].slices)
+        eventually(lambda: not box.agent.node.state.grants)
         assert box.agent.node.state.allocated().sliced == {machines.uuid(3)}
         box.restart_agent()
         eventually(lambda: box.agent.node.state.topology.gpus)
@@ -186,6 +193,50 @@ def test_a_socket_that_was_removed_comes_back() -> None:
             assert kubelet.unprepare("none") == ""
         box.agent.stop()
         assert not [*kubelet.registry.iterdir()], "the kubelet sees that the driver has gone"
+
+
+def test_a_record_that_cannot_be_written_prepares_nothing() -> None:
+    with claim_box() as (box, kubelet):
+        box.start()
+        (box.directory / "cdi").write_text("no folder")
+        plan_claims(box, planned("a", *uuids(0)))
+        assert "cannot prepare claim team/a: " in kubelet.prepare("a").error
+        assert not box.agent.node.state.prepared
+        (box.directory / "cdi").unlink()
+        assert not kubelet.prepare("a").error
+
+
+def test_a_late_allocate_of_a_claimed_gpu_is_refused() -> None:
+    """The kubelet acts on a list from before the claim."""
+    node = AgentNode("n")
+    node.set_topology(
+        NodeTopology(gpus=tuple(Gpu(i, u, "A", 1, "") for i, u in enumerate(uuids(0, 1))))
+    )
+    node.set_intents((), 1, (planned("a", *uuids(0)),))
+    assert node.state.taken(GPU) == {uuids(0)[0]: "claim team/a"}
+    for resource, device in ((GPU, uuids(0)[0]), (GPU_SHARE, f"{uuids(0)[0]}::3")):
+        with pytest.raises(ValueError, match="claim team/a"):
+            node.record_allocation(resource, (device,), 0.0)
+    node.record_allocation(GPU, tuple(uuids(1)), 0.0)
+    with pytest.raises(ValueError, match="just admitted"):
+        node.record_claim(planned("b", *uuids(1)))
+
+
+def test_the_scheduler_sends_claims_and_hears_which_are_prepared(tmp_path: Path) -> None:
+    fleet = FakeScheduler(tmp_path)
+    fleet.start()
+    endpoint = {"server": fleet.address, "ca_file": fleet.ca_file, "token_file": fleet.token_file}
+    with claim_box(**endpoint) as (box, kubelet):
+        box.start()
+        claim = planned("a", *uuids(0))
+        fleet.plan(claims=[claim])
+        assert not kubelet.prepare("a").error
+        eventually(lambda: [r for r in fleet.reports if r.prepared])
+        last = [r for r in fleet.reports if r.prepared][-1]
+        assert wire.values(ClaimPlan, last.prepared) == (claim,)
+        assert last.claims == "beside"
+        assert all(gpu.healthy for gpu in box.agent.node.state.topology.gpus), "for the scheduler"
+    fleet.stop()
 
 
 def test_hostile_calls() -> None:

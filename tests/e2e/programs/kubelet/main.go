@@ -24,6 +24,7 @@ import (
 	cadvisorapi "github.com/google/cadvisor/lib/model"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,12 +58,14 @@ type podSpec struct {
 	Name       string      `json:"name"`
 	Init       []container `json:"init"`
 	Containers []container `json:"containers"`
+	Claims     []string    `json:"claims"` // names of ResourceClaims, of which each container has all devices
 }
 
 type command struct {
-	Op  string  `json:"op"`
-	Pod podSpec `json:"pod"`
-	UID string  `json:"uid"`
+	Op    string                     `json:"op"`
+	Pod   podSpec                    `json:"pod"`
+	UID   string                     `json:"uid"`
+	Claim *resourceapi.ResourceClaim `json:"claim"`
 }
 
 type answer map[string]any
@@ -72,6 +75,7 @@ type kubelet struct {
 	devices  devicemanager.Manager
 	topology topologymanager.Manager
 	cpus     cpumanager.Manager
+	claims   *claims
 
 	mutex  sync.Mutex // of the two below
 	pods   []*v1.Pod
@@ -147,6 +151,9 @@ func (k *kubelet) begin(dir, policy, scope, cpuPolicy string, info *cadvisorapi.
 	if err = k.devices.Start(logger, k.GetActivePods, ready{}, containermap.NewContainerMap(), sets.New[string]()); err != nil {
 		return err
 	}
+	if k.claims, err = beginClaims(k, dir); err != nil {
+		return err
+	}
 	return k.serve(filepath.Join(listed, "kubelet.sock"))
 }
 
@@ -173,6 +180,14 @@ func (k *kubelet) do(told command) answer {
 	case "remove":
 		k.remove(told.UID)
 		return answer{}
+	case "claim":
+		return k.claims.put(told.Claim)
+	case "prepare":
+		return k.claims.prepare(k.ctx, made(told.Pod))
+	case "unprepare":
+		return k.claims.unprepare(k.ctx, made(told.Pod))
+	case "drivers":
+		return k.claims.registered(told.Pod.Name)
 	case "counts":
 		capacity, allocatable, _ := k.devices.GetCapacity(klog.Background())
 		return answer{"capacity": counts(capacity), "allocatable": counts(allocatable)}
@@ -274,6 +289,13 @@ func counts(list v1.ResourceList) map[v1.ResourceName]int64 {
 func made(spec podSpec) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Namespace: spec.Namespace, UID: types.UID(spec.UID)}}
 	pod.Spec.InitContainers, pod.Spec.Containers = containers(spec.Init), containers(spec.Containers)
+	for _, name := range spec.Claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: &name})
+		for i := range pod.Spec.Containers {
+			asked := &pod.Spec.Containers[i].Resources
+			asked.Claims = append(asked.Claims, v1.ResourceClaim{Name: name})
+		}
+	}
 	return pod
 }
 
@@ -362,7 +384,7 @@ type nothing struct{}
 func (nothing) GetMemory(klog.Logger, *v1.Pod, *v1.Container) []*podresourcesapi.ContainerMemory {
 	return nil
 }
-func (nothing) GetPodMemory(klog.Logger, string) []*podresourcesapi.ContainerMemory   { return nil }
+func (nothing) GetPodMemory(klog.Logger, string) []*podresourcesapi.ContainerMemory { return nil }
 func (nothing) GetAllocatableMemory(klog.Logger) []*podresourcesapi.ContainerMemory { return nil }
 func (nothing) GetDynamicResources(klog.Logger, *v1.Pod, *v1.Container) []*podresourcesapi.DynamicResource {
 	return nil
@@ -372,4 +394,3 @@ type ready struct{}
 
 func (ready) AddSource(string) {}
 func (ready) AllReady() bool   { return true }
-
