@@ -8,7 +8,7 @@ import pytest
 
 from central.model.json_types import Json
 from protos.claim_devices import uuid_of
-from protos.names import DRA_DRIVER
+from protos.names import DRA_DRIVER, GPU
 from tests.e2e.cluster import verbs
 from tests.e2e.rollout import components, no_agent, on
 from tests.e2e.test_cdi import FILES, MAJOR, NODE, assert_only_its_own, restart, restartable, said
@@ -129,3 +129,33 @@ def test_a_claim_is_prepared_when_the_kubelet_and_the_agent_have_restarted(
     spec = json.loads(on(NODE, "cat", f"/run/cdi/{min(records())}"))
     assert spec["devices"]
     verbs.kubectl("-n", namespace, "delete", "pod", "--all", "--wait=true")
+
+
+def only_claims(items: list[Json]) -> None:
+    """Agents without a device plugin for GPUs: pods that ask for nvidia.com/gpu get claims of their own."""
+    for each in items:
+        if each["kind"] == "DaemonSet" and each["metadata"]["name"] == "lockstep-agent":
+            args = each["spec"]["template"]["spec"]["containers"][0]["args"]
+            args[args.index("--device-claims=beside")] = "--device-claims=only"
+        if each["kind"] == "DeviceClass":
+            each["spec"]["extendedResourceName"] = GPU
+
+
+def test_pods_that_ask_for_gpus_get_them_by_claims_alone(cluster: World, namespace: str) -> None:
+    for name, number in FILES.items():
+        on(NODE, "mknod", "-m", "666", f"/dev/{name}", "c", MAJOR, number)
+    flags = ["--device-mode=cdi"]
+    with components(cluster, "device-claims", agent_args=flags, edit=only_claims):
+        until("the devices of both nodes", lambda: published(cluster) == {"node-1": 8, "node-2": 8})
+        until("no GPU of the plugin", lambda: {*cluster.allocatable().values()} == {0})
+        pods = [restartable(name, 3, "g") for name in "ab"]
+        cluster.apply(namespace, podgroup("g", 2), *pods)
+        cluster.running(namespace, 2)
+        held = claims(cluster, namespace)
+        index = {gpu.uuid: gpu.index for gpu in cluster.topologies()[NODE].gpus}
+        for name in "ab":
+            assert len(held[name]) == 3
+            assert_only_its_own(cluster, namespace, name, {index[uuid] for uuid in held[name]})
+        verbs.kubectl("-n", namespace, "delete", "pod", "--all", "--wait=true")
+    until("8 allocatable GPUs", lambda: set(cluster.allocatable().values()) == {8}, 60)
+    on(NODE, "rm", "-f", *(f"/dev/{name}" for name in FILES), "/run/cdi/lockstep.dev-gpu.json")
