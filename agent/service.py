@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from agent.backoff import Backoff
 from agent.cgroups import Cgroups
 from agent.claims.claim_driver import ClaimDriver
+from agent.claims.claim_health import ClaimHealth
 from agent.claims.claim_records import ClaimRecords
 from agent.claims.claim_service import ClaimService
 from agent.device_monitor import DeviceMonitor
@@ -197,7 +198,8 @@ class Agent:
             self._spawn("report", partial(self._run_reports, reporter))
         self._surveyed.wait()
         if self._claims and self._settings.device_claims != "off":
-            service = ClaimService(self._settings.kubelet_dir, self._claims)
+            health = ClaimHealth(self.node)
+            service = ClaimService(self._settings.kubelet_dir, self._claims, health)
             self._spawn("kubelet", partial(service.run, self._stop))
         if self._settings.preflight != "none":
             self._spawn("preflight", partial(self._monitor.preflight.run, self._stop))

@@ -14,25 +14,28 @@ import grpc
 
 from agent.backoff import Backoff, StateLogger
 from agent.claims.claim_driver import ClaimDriver
+from agent.claims.claim_health import ClaimHealth
 from agent.kubelet.registration import KubeletUnavailable, listen
 from agent.sockets import identity
 from protos.names import DRA_DRIVER
 from protos.stubs import dra_pb2 as dra
+from protos.stubs import drahealth_pb2 as health
 from protos.stubs import pluginregistration_pb2 as pb
 from protos.stubs import pluginregistration_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
 VERSIONS = ("v1", "v1beta1")  # of the service DRAPlugin, whose messages are the same
+HEALTH_VERSIONS = ("v1", "v1alpha1")  # of DRAResourceHealth
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 CHECK_S = 1.0  # between looks at the sockets
 THREADS = 32  # calls that wait for plans
 
 
 class ClaimService(rpc.RegistrationServicer):
-    def __init__(self, kubelet: Path, driver: ClaimDriver) -> None:
-        """kubelet: its directory, at the path that it has on the host."""
-        self._driver, self._log = driver, StateLogger(log)
+    def __init__(self, kubelet: Path, driver: ClaimDriver, watched: ClaimHealth) -> None:
+        """kubelet: its directory, at the path that it has on the host. watched: the health of devices."""
+        self._driver, self._health, self._log = driver, watched, StateLogger(log)
         self.socket = kubelet / "plugins" / DRA_DRIVER / "dra.sock"
         self.registration = kubelet / "plugins_registry" / f"{DRA_DRIVER}-reg.sock"
 
@@ -54,6 +57,7 @@ class ClaimService(rpc.RegistrationServicer):
         workers = ThreadPoolExecutor(THREADS, thread_name_prefix="claims")
         server = grpc.server(workers)
         server.add_generic_rpc_handlers(tuple(map(self._handlers, VERSIONS)))
+        server.add_generic_rpc_handlers(tuple(map(self._health_handlers, HEALTH_VERSIONS)))
         rpc.add_RegistrationServicer_to_server(self, server)
         try:
             self.socket.parent.mkdir(exist_ok=True)
@@ -87,12 +91,24 @@ class ClaimService(rpc.RegistrationServicer):
         }
         return grpc.method_handlers_generic_handler(f"{PACKAGE}.{version}.DRAPlugin", methods)
 
+    def _health_handlers(self, version: str) -> grpc.GenericRpcHandler:
+        watch: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
+            self._health.watch,
+            request_deserializer=health.NodeWatchResourcesRequest.FromString,
+            response_serializer=health.NodeWatchResourcesResponse.SerializeToString,
+        )
+        name = f"{version}.DRAResourceHealth"
+        return grpc.method_handlers_generic_handler(name, {"NodeWatchResources": watch})
+
     def GetInfo(self, request: pb.InfoRequest, context: grpc.ServicerContext) -> pb.PluginInfo:
         return pb.PluginInfo(
             type="DRAPlugin",
             name=DRA_DRIVER,
             endpoint=str(self.socket),
-            supported_versions=[f"{version}.DRAPlugin" for version in VERSIONS],
+            supported_versions=[
+                *(f"{version}.DRAPlugin" for version in VERSIONS),
+                *(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS),
+            ],
         )
 
     def NotifyRegistrationStatus(

@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from agent.node import AgentNode
 from protos import wire
 from protos.claim_devices import device_name
 from protos.names import GPU, GPU_SHARE
+from protos.stubs import drahealth_pb2 as health
 from protos.topology import ClaimDevice, ClaimPlan, Gpu, NodeTopology
 from tests.agent.resources.test_mig_slice import machine as sliced_machine
 from tests.agent.resources.test_mig_slice import uuid as slice_uuid
@@ -84,6 +86,31 @@ def test_a_gpu_of_a_pod_is_no_claims() -> None:
         assert not box.agent.node.state.prepared
         box.kubelet.remove_pod("uid-web")
         assert not kubelet.prepare("a").error, "the agent looks whether the pod has ended"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_the_kubelet_hears_of_the_health_of_devices(version: str) -> None:
+    with claim_box() as (box, kubelet):
+        box.start()
+        info = kubelet.register()
+        assert f"{version}.DRAResourceHealth" in info.supported_versions
+        with grpc.insecure_channel(f"unix:{info.endpoint}") as channel:
+            call = channel.unary_stream(
+                f"/{version}.DRAResourceHealth/NodeWatchResources",
+                request_serializer=health.NodeWatchResourcesRequest.SerializeToString,
+                response_deserializer=health.NodeWatchResourcesResponse.FromString,
+            )
+            lists = call(health.NodeWatchResourcesRequest(), timeout=60)
+            first = next(lists).devices
+            assert [d.health for d in first] == [health.HEALTHY] * 8
+            assert {d.device.pool_name for d in first} == {"node-1"}
+            box.change(machines.machine(7))
+            last = next(
+                found for each in lists if (found := each.devices)[7].health != health.HEALTHY
+            )
+            assert last[7].device.device_name == device_name(uuids(7)[0])
+            assert last[7].message
+            lists.cancel()
 
 
 def test_two_claims_do_not_get_one_gpu() -> None:
