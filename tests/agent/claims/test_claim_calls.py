@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from agent.node import AgentNode
+from agent.service import Agent
 from protos import wire
 from protos.claim_devices import device_name
 from protos.names import GPU, GPU_SHARE
@@ -208,6 +209,19 @@ def test_claims_outlive_the_agent_and_the_records_are_the_ledger() -> None:
         assert kubelet.prepare("a") == before, "without a plan"
         assert kubelet.unprepare("a") == ""
         box.wait_for(8)
+
+
+def test_a_new_agent_knows_the_pods_devices_before_its_first_claim() -> None:
+    with claim_box() as (box, _):
+        box.start()
+        (mine,) = gpus(box.kubelet.add_pod(pod("web", 1)))
+        box.agent.stop()
+        agent = Agent(box.settings)
+        driver = agent._claims
+        assert driver is not None
+        driver.begin()
+        assert agent.node.state.taken(GPU) == {uuids(mine)[0]: "pod team/web"}
+        agent.stop()
 
 
 def test_a_socket_that_was_removed_comes_back() -> None:
