@@ -10,8 +10,11 @@ from itertools import starmap, zip_longest
 from typing import NamedTuple
 
 from central.model.pod_rules import NodeTerms
+from protos.names import DRA_DRIVER
 
 ClaimKey = tuple[str, str]  # namespace and name
+# Of devices that Lockstep publishes: pods have it from the device plugin, or are to get it.
+BY_PLUGIN = f"{DRA_DRIVER}/device-plugin"
 Places = tuple[NodeTerms, ...]  # a node must meet all of them; empty: every node
 
 
@@ -61,6 +64,11 @@ class DeviceId(NamedTuple):
     driver: str
     pool: str
     device: str
+
+    @property
+    def is_agents_gpu(self) -> bool:
+        """Returns whether it is a GPU of one of Lockstep's agents, and no MIG slice."""
+        return self.driver == DRA_DRIVER and self.device.startswith("gpu-")
 
     def __str__(self) -> str:
         return "/".join(self)

@@ -103,9 +103,7 @@ HANDLERS: dict[type, Handler] = {
     **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
     PastUsageSeen: _queue_rule,
     **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
-    **dict.fromkeys(
-        get_args(DeviceFact), lambda s, fact: reclassification.devices_changed(s.state, fact)
-    ),
+    **dict.fromkeys(get_args(DeviceFact), lambda s, fact: handlers.devices_changed(s.state, fact)),
     DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact),
     Answered: _answered,
     BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node

@@ -187,6 +187,8 @@ def _gpus(state: ClusterState, node: ClusterNode) -> None:
     _nics(state, node)
     if row is not None and node.report is not None:
         healthy = node.report.topology.healthy_mask()
+        plugin_gpus = state.snapshot.pod_counts.devices.plugin_gpus
+        taken |= plugin_gpus.claimed(node.reported.claimable) | node.leftover
         assert state.snapshot.columns.gpus.free_mask[row] == healthy & ~taken, (
             f"{node.name}: free GPUs"
         )

@@ -40,6 +40,7 @@ from central.scheduler.device_claims.device_shares import NO_USES, Uses, left_of
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.device_claims.held_device_uses import HeldDeviceUses
+from central.scheduler.device_claims.plugin_gpus import PluginGpus
 from central.scheduler.device_claims.same_values import (
     GangValues,
     RowState,
@@ -103,7 +104,8 @@ class DeviceAllocation:
         self._demands: dict[tuple[DeviceClaimSpec, str], Demand] = {}
         self._same = GangValues(self.pools)
         self._states: dict[object, RowState] = {}
-        self.held = HeldDeviceUses(self.pools, self._touch)
+        self.held = HeldDeviceUses(self.pools, self._touch_device)
+        self.plugin_gpus = PluginGpus(self.held)
         self._on_row: dict[int, _OnRow] = {}
         self._shared: dict[str, SharedDevices] = {}
         self._confirmed: Counter[tuple[int, DeviceNeeds]] = Counter()
@@ -117,7 +119,7 @@ class DeviceAllocation:
         self._resets = 0
         self._counted: dict[DeviceNeeds, _PodsByRow] = {}
         self._known_counts: dict[object, int] = {}
-        self._worth = DeviceWorth(self.pools, self.demand, self.held.by_device)
+        self._worth = self._new_worth()
 
     # --- what is there --------------------------------------------------------------
 
@@ -145,12 +147,21 @@ class DeviceAllocation:
             device.signatures.clear()
         self._known_counts.clear()
         self._states.clear()
-        self._worth = DeviceWorth(self.pools, self.demand, self.held.by_device)
+        self._worth = self._new_worth()
         self._reset()
+
+    def _new_worth(self) -> DeviceWorth:
+        in_use, elsewhere = self.held.by_device, self.plugin_gpus.pools
+        return DeviceWorth(self.pools, self.demand, in_use, elsewhere)
 
     def _reset(self) -> None:
         self._resets += 1
         self.version += 1
+
+    def _touch_device(self, device: DeviceId) -> None:
+        pooled = self.pools.devices.get(device)
+        self._touch(pooled.node if pooled is not None else EVERYWHERE)
+        self.plugin_gpus.follow_claims(device)
 
     def _touch(self, node: str) -> None:
         """Makes the node be counted again."""
@@ -386,10 +397,16 @@ class DeviceAllocation:
         return NodeDevices(demands, there, taken, [unit.values for unit in units], counters)
 
     def devices_of(self, node: NodeSeen) -> Sequence[PooledDevice]:
-        """The devices that pods on the node can use, and that Lockstep supports."""
+        """The devices that pods on the node can use, and that Lockstep supports. Its agents' GPUs only after the agent
+        has reported: the device plugin may have given them."""
         local = self.pools.by_node.get(node.name, ())
         anywhere = self.pools.by_node.get(EVERYWHERE, ())
-        usable = [each for each in local if not each.device.unsupported]
+        known = self.plugin_gpus.places
+        usable = [
+            each
+            for each in local
+            if not each.device.unsupported and (not each.id.is_agents_gpu or each.id in known)
+        ]
         usable += [
             each
             for each in anywhere

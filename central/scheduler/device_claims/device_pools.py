@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from central.model.device_claims import (
+    BY_PLUGIN,
     CounterValue,
     Device,
     DeviceId,
@@ -160,6 +161,8 @@ class DevicePools:
         taints = [*device.taints, *(r.taint for r in rules if r.device in ("", device.name))]
         content = self._selectors.content(key[0], device)
         name = DeviceId(*key, device.name)
+        if name.is_agents_gpu:  # plugin_gpus.py knows better, also what an eviction would free
+            taints = [each for each in taints if each.key != BY_PLUGIN]
         return PooledDevice(name, device, node, content, tuple(taints))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
 from central.scheduler.device_claims.device_demand import Demand
-from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice
+from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice, PoolKey
 
 
 class DeviceWorth:
@@ -18,9 +18,12 @@ class DeviceWorth:
         pools: DevicePools,
         demand: Callable[[DeviceClaimSpec], Demand],
         in_use: Container[DeviceId],
+        elsewhere: Container[PoolKey] = (),
     ) -> None:
+        """elsewhere: pools of devices that are counted as GPUs of device plugins"""
         self.outdated: set[str] = {*pools.by_node}
         self._pools, self._demand, self._in_use = pools, demand, in_use
+        self._elsewhere = elsewhere
         self._by_node: dict[str, int] = {}
 
     def free(self, units: Mapping[str, int], without: Iterable[str]) -> int:
@@ -33,6 +36,8 @@ class DeviceWorth:
                 most: dict[object, int] = {}
                 used: Counter[object] = Counter()
                 for each in there:
+                    if each.id[:2] in self._elsewhere:
+                        continue
                     part, worth = next(iter(each.consumes), each.id), self._worth(each, demands)
                     most[part] = max(most.get(part, 0), worth)
                     used[part] += worth if each.id in self._in_use else 0

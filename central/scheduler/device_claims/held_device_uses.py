@@ -10,12 +10,7 @@ from fractions import Fraction
 from central.model.device_claims import DeviceId, DeviceUse
 from central.model.facts import NodeSeen
 from central.scheduler.device_claims.device_fitting import EMPTY
-from central.scheduler.device_claims.device_pools import (
-    EVERYWHERE,
-    CounterKey,
-    DevicePools,
-    PooledDevice,
-)
+from central.scheduler.device_claims.device_pools import CounterKey, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_shares import (
     NO_USES,
     Share,
@@ -27,10 +22,10 @@ from central.scheduler.device_claims.device_shares import (
 
 
 class HeldDeviceUses:
-    def __init__(self, pools: DevicePools, touch: Callable[[str], None]) -> None:
-        """touch: is called with the node of each device whose uses change"""
+    def __init__(self, pools: DevicePools, touch: Callable[[DeviceId], None]) -> None:
+        """touch: is called with each device whose uses change"""
         self.by_device: dict[DeviceId, Uses] = {}
-        self._pools, self._touch = pools, touch
+        self._pools, self.touch = pools, touch
 
     def change(self, use: DeviceUse, change: int) -> None:
         """Counts that many more such uses, or fewer."""
@@ -40,8 +35,7 @@ class HeldDeviceUses:
             del uses[use.consumed]
         if not uses:
             del self.by_device[use.device]
-        pooled = self._pools.devices.get(use.device)
-        self._touch(pooled.node if pooled is not None else EVERYWHERE)
+        self.touch(use.device)
 
     def replace(self, before: Mapping[DeviceUse, int], now: Mapping[DeviceUse, int]) -> None:
         """Holds some devices in place of others."""

@@ -18,6 +18,7 @@ from central.model.device_claims import (
     DeviceClaimSeen,
     DeviceClaimSpec,
     DeviceFact,
+    DeviceId,
     DeviceNeeds,
     Places,
     PodDeviceClaim,
@@ -106,6 +107,17 @@ class DeviceClaims:
         self.allocation.set_allocated("/".join(key), devices, kept=kept)
         for uid in self.users(key) if self._same else ():
             self._set_member(uid)
+
+    def devices_of(self, uid: str) -> set[DeviceId]:
+        """Returns the devices that a pod with a node has by claims, or is to get."""
+        found = set[DeviceId]()
+        for key in self._on_nodes.get(uid, ()):
+            claim, plan = self._claims.get(key), self.plans.get(key)
+            if claim is not None and claim.allocated is not None:
+                found |= {*claim.allocated}
+            elif plan is not None:
+                found |= {each.id for each in plan.devices}
+        return found
 
     def _set_member(self, uid: str) -> None:
         """Sets the devices that the pod has of those that must be alike in its gang."""

@@ -2,7 +2,7 @@
 have. Free capacity is in its row of the columns (columns.py)."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from central.model.facts import NodeReported, NodeSeen
@@ -39,6 +39,8 @@ class ClusterNode:
         self.pods: dict[str, Pod] = {}  # by uid, ended ones too
         self.foreign_gpus = 0  # mask: observed, of pods that are not on this node
         self.foreign_shares: GpuShares = {}
+        self.claimed = 0  # mask: GPUs that claims hold
+        self.leftover = 0  # mask: of these, for claims that are gone and still prepared
         self.planned_nics: dict[Container, tuple[str, ...]] = {}  # where NICs have limits
         self.rdma_use: tuple[RdmaUse, ...] = ()  # reported use of NICs
         self._merged: NodeSeen | None = None
@@ -59,6 +61,7 @@ class ClusterNode:
     def drop_report(self) -> None:
         self.report, self.reported, self.report_failed = None, Reported(), False
         self.foreign_gpus, self.foreign_shares = 0, {}
+        self.claimed = self.leftover = 0
         self.planned_nics, self.rdma_use = {}, ()
 
     def merged(self) -> NodeSeen | None:
@@ -115,8 +118,17 @@ class ClusterNode:
         return nics.unhealthy(self.report.topology, *held)
 
     def free(self) -> int:
-        """The mask of GPUs that are healthy and that no pod has."""
-        return self.reported.healthy & ~self.held_by_plugin()
+        """The mask of GPUs that are healthy and that no pod has, apart from claims that exist."""
+        return self.reported.healthy & ~(self.held_by_plugin() | self.leftover)
+
+    def set_claimed(self, mask: int, known: Iterable[ClaimPlan]) -> None:
+        """Sets the GPUs that claims hold, and adds those that the agent has prepared for claims that are not known."""
+        prepared = self.report.prepared if self.report is not None else ()
+        uids = {each.uid for each in known} if prepared else set()
+        left = {d.device for each in prepared if each.uid not in uids for d in each.devices}
+        devices = self.reported.claimable.items() if left else ()
+        self.leftover = sum(gpu for gpu, device in devices if device.device in left) & ~mask
+        self.claimed = mask | self.leftover
 
     def held_by_plugin(self) -> int:
         """The mask of GPUs that pods have, or are to get, from the device plugin: whole or in shares."""
@@ -261,11 +273,12 @@ class ClusterNode:
             return fits and (pod.observed or bool(pod.gpus & self._sharable(pod)))
         if pod.observed:
             return not pod.gpus & (taken | mask_of(used))
-        free = self.reported.healthy & ~(taken | mask_of(used))
+        free = self.reported.healthy & ~(taken | mask_of(used) | self.claimed)
         return pod.gpus.bit_count() == pod.spec.request(GPU) and not pod.gpus & ~free
 
     def _sharable(self, pod: Pod) -> int:
-        return self.reported.healthy & self.reported.offered[RANKS[pod.spec.memory_level]]
+        offered = self.reported.offered[RANKS[pod.spec.memory_level]]
+        return self.reported.healthy & offered & ~self.claimed
 
     def _plan(self, pod: Pod, taken: int, used: Counter[int]) -> None:
         """Chooses the closest free GPUs, or the GPU for its share, if there are any."""
@@ -277,7 +290,7 @@ class ClusterNode:
             gpu = choose_gpu(shape, left, pod.share)
             pod.gpus = 1 << gpu if gpu >= 0 else 0
         elif wanted := pod.spec.request(GPU):
-            free = self.reported.healthy & ~(taken | mask_of(used))
+            free = self.reported.healthy & ~(taken | mask_of(used) | self.claimed)
             pod.gpus = closest(shape, free, wanted)
 
     def planned_devices(self) -> tuple[Grant, ...]:

@@ -153,10 +153,15 @@ class Columns:
             gpus.count[row] = min(have, healthy)
             gpus.island[row] = min(have, together)
         self.dirty.add([row])
+        if row in gpus.watched:
+            gpus.watched[row](row)
 
     def recount_many(self, rows: Ints) -> None:
         self.gpus.recount_many(rows, np.maximum(self.free[rows, 0], 0))
         self.dirty.add(rows.tolist())
+        for row in rows.tolist() if self.gpus.watched else ():
+            if row in self.gpus.watched:
+                self.gpus.watched[row](row)
 
     def take_amounts(self, rows: Ints, columns: Ints, counts: Ints, amounts: Ints) -> None:
         """Takes the amounts (by column) counts[i] times on rows[i]."""

@@ -8,7 +8,7 @@ Design: docs/design/gpu-sharing.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -49,6 +49,7 @@ class GpuColumns:
         self.free_mask: list[int] = []  # healthy, and no pod has them
         self.offered: list[Offered] = []  # that may be shared
         self.free_shares: list[GpuShares] = []  # of open GPUs
+        self.watched: dict[int, Callable[[int], None]] = {}  # by row: called after its changes
 
     def grow(self, more: int) -> None:
         self.count = np.append(self.count, np.zeros(more, dtype=np.int64))

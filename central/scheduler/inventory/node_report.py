@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from central.model.device_claims import DeviceId
 from central.model.facts import NodeReported, Taint
 from central.model.selectors import SOFT
 from central.scheduler.inventory import gpu_shares, mig, nic_limits
@@ -9,11 +10,13 @@ from central.scheduler.inventory.gpu_shares import NOTHING, GpuShares, Offered
 from central.scheduler.inventory.nic_limits import Container, NicCapacity
 from central.scheduler.inventory.pods import PodName
 from protos import nic_ids, slicing
+from protos.claim_devices import device_name
 from protos.gpu_sharing import hundredths
-from protos.names import CHASSIS, CLIQUE, GPU, GPU_SHARE, RDMA, SLOW_GPU
+from protos.names import CHASSIS, CLIQUE, DRA_DRIVER, GPU, GPU_SHARE, RDMA, SLOW_GPU
 from protos.topology import NodeTopology, Shape, mask_of
 
 SLOW = Taint(SLOW_GPU, "", SOFT)
+CLAIMS_ONLY = "only"  # see NodeReported.claims
 
 
 @dataclass(slots=True)
@@ -31,6 +34,8 @@ class Reported:
     rdma_total: tuple[tuple[str, int], ...] = ()  # limits of all pods together
     nics: NicCapacity | None = None  # without any pods; None if no limit is shared by all pods
     slices: mig.MigSlices = mig.NONE
+    claimable: dict[int, DeviceId] = field(default_factory=dict)  # whole GPUs, by their mask
+    plugin: bool = True  # the device plugin offers whole GPUs
     taints: tuple[Taint, ...] = ()  # that pods should avoid beside those of the API server
     # observed devices
     gpus: dict[PodName, int] = field(default_factory=dict)  # masks of whole GPUs
@@ -59,8 +64,12 @@ class Reported:
             nics=nic_limits.from_topology(topology),
             slices=mig.from_report(report),
             taints=(SLOW,) if topology.slow() else (),
+            plugin=report.claims != CLAIMS_ONLY,
         )
         reported._read_grants(report)
+        for gpu in topology.gpus if report.claims else ():
+            if not gpu.mig and (name := device_name(gpu.uuid)):
+                reported.claimable[1 << gpu.index] = DeviceId(DRA_DRIVER, report.node, name)
         return reported
 
     def _read_grants(self, report: NodeReported) -> None:

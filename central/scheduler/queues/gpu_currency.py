@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from central.model.amounts import Amounts
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS, Sums
-from protos.names import BY_CLASS, GPU, GPU_SHARE, MIG, OTHER_GPUS
+from protos.names import BY_CLASS, DRA_DRIVER, GPU, GPU_SHARE, MIG, OTHER_GPUS
 from protos.slicing import is_slice
 
 _PROFILE = re.compile(r"(?:(\d+)c\.)?(\d+)g\.(\d+gb)")
@@ -26,6 +26,7 @@ _OF_FOUR = ("1g.6gb", "2g.12gb", "4g.24gb")
 _BY_DEFAULT = {
     GPU: Fraction(1),
     GPU_SHARE: Fraction(1, 100),
+    BY_CLASS + DRA_DRIVER: Fraction(1),
     BY_CLASS + "gpu.nvidia.com": Fraction(1),
     BY_CLASS + "mig.nvidia.com": Fraction(1),
     **dict.fromkeys(OTHER_GPUS, Fraction(1)),

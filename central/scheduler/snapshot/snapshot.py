@@ -13,6 +13,7 @@ import numpy as np
 
 from central.model.arrays import Ints
 from central.model.facts import NodeSeen, PodSpec
+from central.scheduler.device_claims.plugin_gpus import NO_DEVICES, Claimable
 from central.scheduler.filters.filter_cache import FilterResults
 from central.scheduler.filters.pod_counts import MatchingPodCounts
 from central.scheduler.inventory import gpu_shares
@@ -44,6 +45,7 @@ class Snapshot:
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.columns = Columns(levels)
         self.pod_counts = MatchingPodCounts()
+        self.pod_counts.devices.plugin_gpus.columns = self.columns
         self.filter_results = FilterResults()
         self.mix = WorkloadMix(self.columns, self.pod_counts, self.filter_results)
         self.domain_gpus = DomainGpus(self.columns)
@@ -93,6 +95,7 @@ class Snapshot:
             self.freed += 1
 
     def drop_node(self, name: str) -> None:
+        self.pod_counts.devices.plugin_gpus.drop(self.columns.row[name])
         row = self.columns.drop_node(name)
         self._most_gpus = None
         self.pod_counts.put_node(row, None, len(self.columns.names))
@@ -122,8 +125,14 @@ class Snapshot:
         free_mask: int,
         offered: Offered = NOTHING,
         left: GpuShares | None = None,
+        *,
+        claimable: Claimable = NO_DEVICES,
+        plugin: bool = True,
     ) -> None:
-        """Sets what an agent reports of the row's GPUs (GpuColumns.put)."""
+        """Sets what an agent reports of the row's GPUs (GpuColumns.put). free_mask: with those that claims hold;
+        claimable: the GPUs that claims can have; plugin: whether the device plugin offers whole GPUs, too"""
+        plugin_gpus = self.pod_counts.devices.plugin_gpus
+        free_mask = plugin_gpus.put(row, claimable, free_mask, counted=plugin)
         self.freed += self.columns.put_gpus(row, shape, free_mask, offered, left or {})
 
     def put_nics(self, row: int, capacity: NicCapacity | None) -> None:

@@ -146,6 +146,14 @@ class ClusterState:
         node = self.nodes.get(name)
         return node.planned_devices() if node is not None else ()
 
+    def claimed_gpus(self, pod: Pod) -> int:
+        """The mask of the GPUs that the pod has by claims, or is to get."""
+        node = self.nodes.get(pod.node)
+        if node is None or not node.reported.claimable or not pod.alive:
+            return 0
+        has = self.podclasses.device_claims.devices_of(pod.seen.uid)
+        return sum(mask for mask, device in node.reported.claimable.items() if device in has)
+
     def node_plan(self, name: str) -> NodePlan:
         return NodePlan(
             self.planned_devices(name), self.podclasses.device_claims.claims_on.plans(name)

@@ -5,6 +5,7 @@ its gang's counts, and the class by which placement decides."""
 
 from collections.abc import Sequence
 
+from central.model.device_claims import DeviceFact
 from central.model.facts import (
     BindFailed,
     DeviceClassSeen,
@@ -212,6 +213,14 @@ def device_class(state: ClusterState, fact: DeviceClassSeen) -> None:
         reclassification.devices_changed(state, fact)
 
 
+def devices_changed(state: ClusterState, fact: DeviceFact) -> None:
+    reclassification.devices_changed(state, fact)
+    for name in state.podclasses.device_claims.claims_on.take_changed():
+        state.nodes_to_notify.add(name)
+        if (node := state.nodes.get(name)) is not None:
+            reconcile_gpus(state, node)
+
+
 # --- nodes, from the API server and from agents -------------------------------
 
 
@@ -405,14 +414,25 @@ def _update_row(state: ClusterState, node: ClusterNode) -> None:
     if row is not None:
         node.assign_nics()
         state.snapshot.put_nics(row, node.nic_capacity())
+        reported = node.reported
         state.snapshot.put_gpus(
-            row, node.reported.shape, node.free(), node.reported.offered, node.free_shares()
+            row,
+            reported.shape,
+            node.free(),
+            reported.offered,
+            node.free_shares(),
+            claimable=reported.claimable,
+            plugin=reported.plugin,
         )
         state.snapshot.columns.gpus.install(row, node.installed())
 
 
 def reconcile_gpus(state: ClusterState, node: ClusterNode) -> None:
-    """Replaces plans that contradict observed devices, and updates the node's row."""
+    """Replaces plans that contradict observed devices or claims, and updates the node's row."""
+    claims, claimable = state.podclasses.device_claims, node.reported.claimable
+    if claimable or node.claimed:
+        mask = claims.allocation.plugin_gpus.claimed(claimable)
+        node.set_claimed(mask, claims.claims_on.plans(node.name))
     if not state.keeps_plans:
         node.reconcile_devices(lambda name: state.pods.get(state.uids.get(name, "")))
     state.nodes_to_notify.add(node.name)

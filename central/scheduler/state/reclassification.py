@@ -94,7 +94,6 @@ def devices_changed(state: ClusterState, fact: DeviceFact | DeviceClassSeen) -> 
         changed = claims.apply_class(fact)
     else:
         changed = claims.apply(fact)
-        state.nodes_to_notify |= claims.claims_on.take_changed()
     for uid in changed:
         if (pod := state.pods.get(uid)) is not None:
             index_pod(state, pod.seen, pod.seen)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from central.model.device_claims import (
+    BY_PLUGIN,
     Device,
     DeviceAttribute,
     DeviceTaint,
@@ -32,7 +33,7 @@ from protos.topology import Gpu, NodeTopology, Slice
 PCIE_ROOT, ROOT = "resource.kubernetes.io/pcieRoot", re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 SLICE_DEVICES = 64  # the API server's limit where a device has a taint
 TEXT = 64  # ... and of an attribute, in bytes
-UNHEALTHY, BY_PLUGIN = f"{DRA_DRIVER}/unhealthy", f"{DRA_DRIVER}/device-plugin"
+UNHEALTHY = f"{DRA_DRIVER}/unhealthy"
 
 
 def slices_of(node: ClusterNode, known: Collection[SliceSeen]) -> list[SliceSeen]:
