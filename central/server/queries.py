@@ -114,12 +114,13 @@ def _failed(error: Exception) -> str:
 def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
     snapshot = scheduler.state.snapshot
     row = snapshot.columns.row[node.name]
+    plugin_gpus, claimable = snapshot.pod_counts.devices.plugin_gpus, node.reported.claimable
     holders = [
         pb.Holder(
             namespace=pod.seen.namespace,
             pod=pod.seen.name,
-            gpus=indices_of(pod.gpus),
-            confirmed=pod.observed or bool(held),
+            gpus=indices_of(pod.gpus | claimed),
+            confirmed=pod.observed or bool(held or claimed),
             share=pod.share,
             slices=held,
             job=_job(scheduler, pod),
@@ -127,7 +128,12 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         )
         for pod in sorted(node.pods.values(), key=lambda pod: (pod.gpus or 2**64, pod.seen.name))
         if pod.alive
-        and ((held := _slices(node, pod)) or scheduler.queues.currency.worth(pod.spec.requests))
+        and (claimed := scheduler.state.claimed_gpus(pod)) >= 0
+        and (
+            (held := _slices(node, pod))
+            or claimed
+            or scheduler.queues.currency.worth(pod.spec.requests)
+        )
     ]
     allocatable = int(snapshot.columns.allocatable[row, 0])
     parts = gpu_shares.used(node.pods.values(), node.foreign_shares)
@@ -138,7 +144,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         tuple(holders),
         allocatable,
         count_gpus.of_node(scheduler, node),
-        _problems(node, allocatable, scheduler.state.now),
+        _problems(node, allocatable, plugin_gpus.claimed(claimable), scheduler.state.now),
         len(parts),
         sum(parts.values()),
         sum(map(len, node.reported.slices.held.values())),
@@ -182,12 +188,13 @@ def _slices(node: ClusterNode, pod: Pod) -> tuple[pb.HeldSlice, ...]:
 def _pod_view(scheduler: Scheduler, pod: Pod) -> pb.PodView:
     node = scheduler.state.nodes.get(pod.node)
     held = _slices(node, pod) if node is not None and pod.alive else ()
-    confirmed = pod.observed or bool(held)
+    claimed = scheduler.state.claimed_gpus(pod)
+    confirmed = pod.observed or bool(held or claimed)
     seen = pod.seen
     return pb.PodView(
         name=seen.name,
         node=pod.node,
-        gpus=indices_of(pod.gpus),
+        gpus=indices_of(pod.gpus | claimed),
         confirmed=confirmed,
         phase=seen.phase,
         share=pod.share,
@@ -195,14 +202,15 @@ def _pod_view(scheduler: Scheduler, pod: Pod) -> pb.PodView:
     )
 
 
-def _problems(node: ClusterNode, allocatable: int, now: float) -> str:
+def _problems(node: ClusterNode, allocatable: int, claimed: int, now: float) -> str:
+    """claimed: mask of GPUs that claims have"""
     problem = problem_of(node, now)
     if node.silent or not node.offered or node.report is None:
         return problem
     healthy = node.report.topology.healthy_mask().bit_count()
-    # The kubelet counts GPUs out and in some seconds late when they become shared or whole.
-    shared = (node.reported.healthy & mask_of(node.free_shares())).bit_count()
-    if allocatable in (healthy, healthy - shared):
+    # The kubelet counts GPUs out and in some seconds late when they become shared, claimed or whole.
+    other = node.reported.healthy & (mask_of(node.free_shares()) | claimed)
+    if allocatable in (healthy, healthy - other.bit_count()) or not node.reported.plugin:
         return problem
     differs = f"{healthy} healthy GPUs, but the kubelet reports {allocatable} allocatable"
     return f"{problem}; {differs}".removeprefix("; ")

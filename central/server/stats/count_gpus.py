@@ -4,8 +4,8 @@
 
 Neither used nor free are unhealthy GPUs, those of a node that takes no pods (not ready, cordoned, its agent or kubelet
 restarts), those that are held by a pod that the API server does not list, and the rest of a GPU that has been cut into
-MIG slices. A shared GPU counts as the hundredths that are used and free, a MIG slice as its fraction of a GPU
-(central/scheduler/queues/gpu_currency.py).
+MIG slices. A GPU of a claim is used by the claim's pods. A shared GPU counts as the hundredths that are used and
+free, a MIG slice as its fraction of a GPU (central/scheduler/queues/gpu_currency.py).
 """
 
 from central.model.gpu_count import GpuCount
@@ -21,7 +21,11 @@ def of_node(scheduler: Scheduler, node: ClusterNode) -> GpuCount:
     columns, currency = scheduler.state.snapshot.columns, scheduler.queues.currency
     row = columns.row[node.name]
     seen = columns.nodes[row]
-    used = sum(currency.worth(pod.spec.requests) for pod in node.pods.values() if pod.alive)
+    used, claimed = 0, 0
+    for pod in node.pods.values():
+        used += currency.worth(pod.spec.requests) if pod.alive else 0
+        claimed |= scheduler.state.claimed_gpus(pod)
+    used += claimed.bit_count() * GPU_UNITS
     offered = seen.allocatable if seen is not None else {}
     if node.report is None:
         units = currency.offered(offered)
@@ -33,7 +37,9 @@ def of_node(scheduler: Scheduler, node: ClusterNode) -> GpuCount:
     )  # the kubelet may have withdrawn GPUs that pods still use
     if seen is None or not seen.ready or seen.unschedulable or not node.offered:
         return GpuCount(gpus, used / GPU_UNITS)
-    whole = max(0, columns.gpus.count.item(row))
+    masks, whole = columns.gpus.free_mask, max(0, columns.gpus.count.item(row))
+    if not node.reported.plugin:  # claims alone can have its GPUs
+        whole = masks[row].bit_count()
     parts = [(GPU, whole), (GPU_SHARE, sum(columns.gpus.free_shares[row].values()))]
     parts += [
         (name, max(0, columns.free.item(row, column)))

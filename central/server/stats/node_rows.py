@@ -123,11 +123,14 @@ class NodeTable:
 
     def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
         for pod in node.pods.values():
-            if pod.alive and (units := scheduler.queues.currency.worth(pod.spec.requests)):
-                yield _held(scheduler, pod, units / GPU_UNITS)
+            claimed = scheduler.state.claimed_gpus(pod)
+            units = scheduler.queues.currency.worth(pod.spec.requests)
+            units += claimed.bit_count() * GPU_UNITS
+            if pod.alive and units:
+                yield _held(scheduler, pod, units / GPU_UNITS, claimed)
 
 
-def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
+def _held(scheduler: Scheduler, pod: Pod, gpus: float, claimed: int) -> HeldGpus:
     seen, gang = pod.seen, scheduler.state.gang_of(pod)
     began = seen.started if seen.started is not None else pod.since
     return HeldGpus(
@@ -137,10 +140,10 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float) -> HeldGpus:
         gang.queue_name if gang is not None else "",
         (gang.owner or gang.name) if gang is not None else seen.owner_name or seen.name,
         seen.service_account or "default",
-        pod.gpus,
+        pod.gpus | claimed,
         gpus,
-        bool(pod.spec.request(GPU)),
-        pod.observed,
+        bool(pod.spec.request(GPU) or claimed),
+        pod.observed or bool(claimed),
         pod.leaving,
         began or 0.0,
     )

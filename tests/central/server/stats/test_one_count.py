@@ -3,6 +3,7 @@
 from collections import Counter
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,8 +11,11 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
+from central.server.queries import explain, node_views
 from protos.names import GPU, GPU_SHARE
 from tests.central import factories
+from tests.central.scheduler.device_claims.test_plugin_gpus import Cluster as Claims
+from tests.central.scheduler.device_claims.test_plugin_gpus import by_claim, held
 from tests.central.server.stats.every_view import EveryView, Written
 from tests.effort import examples
 from tests.simulation.fact_strategies import FACTS
@@ -153,3 +157,35 @@ def test_a_moment_with_all_that_was_counted_differently() -> None:
     assert (row["empty"]["pods"], row["empty"]["cause"]) == (3, "pods-missing")
     lost = next(row for row in views.queues if row["error"])
     assert (lost["name"], lost["gangs"]) == ("(no such queue)", {"pending": 1})
+
+
+@pytest.mark.parametrize("mode", ["beside", "only"])
+def test_gpus_of_claims_are_used_by_their_pods(mode: str) -> None:
+    made = Claims("a", mode=mode)
+    plugin = [factories.pod("p", 1)] if mode == "beside" else []
+    made.cycle(QueueSeen("default", uid="d"), *by_claim("c", 2), *plugin, held("theirs", "a/3"))
+    scheduler, written = made.scheduler, Written()
+    written.settle(scheduler, made.now + 60.0)
+    views = EveryView(scheduler, written)
+    alike({**views.gpus()})
+    alike({**views.running_gangs()})
+    free = 0 if mode == "beside" else 1
+    assert views.gpus()["console"] == (4, 3 - free, free), "one is of a pod that is not known"
+    (shown,) = node_views(scheduler, "a")
+    assert not shown.trouble
+    holders = {each.pod: [*each.gpus] for each in shown.holders}
+    assert len(holders["c"]) == 2
+    assert sorted(gpu for gpus in holders.values() for gpu in gpus) == [*range(3 - free)]
+    explained = explain(scheduler, "ns", "c")
+    assert explained is not None
+    assert [*explained.pods[0].gpus] == holders["c"]
+    assert explained.pods[0].confirmed
+
+
+def test_the_kubelet_may_count_claimed_gpus_out() -> None:
+    made = Claims("a")
+    made.cycle(held("theirs", "a/3"))
+    for allocatable, trouble in ((4, False), (3, False), (2, True)):
+        made.cycle(factories.node("a", gpus=allocatable, shares=True))
+        (shown,) = node_views(made.scheduler, "a")
+        assert bool(shown.trouble) == trouble, shown.trouble
