@@ -156,7 +156,8 @@ def amounts(listed: Json) -> Json:
 
 def _container(container: Json) -> Json:
     resources: Json = {
-        kind: amounts(listed) for kind, listed in (container.get("resources") or {}).items()
+        kind: listed if kind == "claims" else amounts(listed)
+        for kind, listed in (container.get("resources") or {}).items()
     }
     if limits := resources.get("limits"):
         # Without a request the limit is the request.

@@ -10,10 +10,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from central.kube.transport.http_client import Client
+from agent.machine import capture
+from agent.machine.survey import survey
+from central.kube.decode.device_claim_decoder import decode_slice
+from central.kube.transport.http_client import Client, connect
+from central.kube.write.pod_requests import Refused
+from central.kube.write.slice_writer import SliceWriter
+from central.model.device_claims import SliceSeen
 from central.model.json_types import Json
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.status.published_devices import slices_of
+from protos.names import DRA_DRIVER
+from protos.topology import Grant
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
+from tests.central.scheduler.status.test_published_devices import CAPTURES, sick
+from tests.central.scheduler.status.test_published_devices import node as published_node
 from tests.central.simulator.device_objects import (
     DRIVER,
     asks,
@@ -371,3 +383,50 @@ def parted(node: str, gpus: int) -> list[Json]:
         one["spec"]["pool"]["resourceSliceCount"] = 2
         slices.append(one)
     return slices
+
+
+def test_the_api_server_takes_the_devices_of_every_capture(server: Plane) -> None:
+    """Written with the shipped rights. What is read back is what was wanted, so nothing is written again."""
+    rights = ROOT / "daemonset" / "chart" / "files" / "device-claims"
+    post(
+        server.client,
+        f"{RESOURCES}/deviceclasses",
+        yaml.safe_load((rights / "device-class.yaml").read_text()),
+    )
+    for each in yaml.safe_load_all((rights / "rights.yaml").read_text()):
+        post(server.client, f"{RBAC}/{each['kind'].lower()}s", each)
+    client = connect(str(server.folder / "scheduler.kubeconfig"))
+    writer = SliceWriter(client)
+
+    def shown(name: str) -> list[SliceSeen]:
+        every = map(decode_slice, client.get(f"{RESOURCES}/resourceslices")["items"])
+        return [each for each in every if (each.driver, each.pool) == (DRA_DRIVER, name)]
+
+    def replaced(known: list[SliceSeen], wanted: list[SliceSeen]) -> bool:
+        try:
+            writer.replace(known, wanted)
+        except Refused:  # until the API server knows the rights
+            return False
+        return True
+
+    def publish(node: ClusterNode) -> list[SliceSeen]:
+        known = shown(node.name)
+        wanted = slices_of(node, known)
+        eventually(lambda: replaced(known, wanted))
+        assert slices_of(node, shown(node.name)) == shown(node.name)
+        return wanted
+
+    for number, file in enumerate(CAPTURES):
+        name, topology = f"n{number}", survey(capture.load(file))
+        post(server.client, "/api/v1/nodes", {"metadata": {"name": name}})
+        node = published_node(topology)
+        node.name = name
+        assert sum(len(each.devices) for each in publish(node)) > 0
+        ill = sick(topology, len(topology.gpus) - 1, "XID 79: the GPU has fallen off the bus")
+        held = Grant("ns", "p", "main", "nvidia.com/gpu", (topology.gpus[0].uuid,))
+        node = published_node(ill, held)
+        node.name = name
+        assert any(device.taints for each in publish(node) for device in each.devices)
+        node.silent = True
+        assert publish(node) == []
+    client.close()

@@ -52,6 +52,13 @@ def test_pods_get_what_the_server_fills_in(call: Caller) -> None:
     assert made["kind"] == "Pod"
 
 
+def test_a_container_names_the_device_claims_of_its_pod(call: Caller) -> None:
+    named = pod("p", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    named["spec"]["containers"][0]["resources"]["claims"] = [{"name": "g"}]
+    made = call("POST", PODS, named)["spec"]["containers"][0]["resources"]
+    assert (made["claims"], made["requests"]) == ([{"name": "g"}], {"a.b/gpu": "2"})
+
+
 def test_what_is_refused(call: Caller) -> None:
     call("POST", PODS, pod("p"))
     assert refusal(lambda: call("POST", PODS, pod("p"))) == (409, 'pods "p" already exists')
