@@ -3,23 +3,21 @@ ended, starts within the longest remaining run plus --patience. No gang is evict
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.scheduler.invariants import check_invariants
+from central.model.defaults import USAGE_HALF_LIFE_S
 from central.scheduler.preemption import withdrawal
-from central.scheduler.scheduler import Scheduler
-from central.scheduler.state.gangs import Gang, GangKey
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from tests import effort
+from tests.simulation.first_in_line import FirstInLine
 
-GPUS, PATIENCE_S, SLACK_S = 8, 600.0, 30.0
+GPUS, PATIENCE_S = 8, 600.0
 GROUP = "scheduling.k8s.io/group-name"
 Json = dict[str, Any]
 
@@ -72,100 +70,20 @@ def stream(name: str, count: int, every_s: int, lasts_s: int, **given: Any) -> l
     return [each for documents in made for each in documents]
 
 
-@dataclass
-class Watch:
-    """Since when each gang is first, by received service as with --usage-half-life 0, and until when it must have
-    started."""
-
-    scheduler: Scheduler
-    by: dict[str, tuple[float, float]] = field(default_factory=dict)
-    evicted_on_turn: list[str] = field(default_factory=list)
-    started: set[GangKey] = field(default_factory=set)
-    firsts: int = 0
-
-    def look(self, sim: Simulation) -> None:
-        check_invariants(sim.scheduler)
-        scheduler, now = self.scheduler, sim.now
-        scheduler.queues.now = now
-        first = self._first(now)
-        began = [
-            each
-            for each in scheduler.state.gangs.values()
-            if each.counts.placed and each.key not in self.started
-        ]
-        self.started.update(each.key for each in began)
-        if first is not None and any(self._is_before(each, first) for each in began):
-            self.by.clear()  # it came and started in one cycle
-        self.by = {name: at for name, at in self.by.items() if first and name == first.name}
-        for each in scheduler.state.gangs.values():
-            if each.preemption.started_by_reservation and any(
-                pod.evicting for pod in each.members.values()
-            ):
-                self.evicted_on_turn.append(each.name)
-        if first is None:
-            return
-        since, until = self.by.setdefault(first.name, (now, self._until(now)))
-        self.firsts += since == now
-        assert now <= until, f"{first.name} is first since {since}, and pending at {now}: " + (
-            first.attempt.reason
-        )
-
-    def _until(self, now: float) -> float:
-        ends = [
-            (pod.since or now) + (pod.seen.runs_for_s or inf)
-            for pod in self.scheduler.state.pods.values()
-            if pod.node and pod.alive
-        ]
-        return max([now, *ends]) + PATIENCE_S + SLACK_S
-
-    def _is_before(self, gang: Gang, first: Gang) -> bool:
-        if gang.queue == first.queue:
-            return _rank(gang) < _rank(first)
-        paths = (self.scheduler.queues.by_name[one.queue].path[::-1] for one in (gang, first))
-        own, other = next((a, b) for a, b in zip(*paths, strict=False) if a is not b)
-        return (-own.seen.priority, own.received) <= (-other.seen.priority, other.received)
-
-    def _first(self, now: float) -> Gang | None:
-        """Below each queue the child with pending gangs that comes first, by priority and what children have received,
-        and of a leaf the first gang."""
-        queues = self.scheduler.queues
-        if any(below.deserved for below in queues.root):
-            return None  # what others deserve may be taken by them at any time
-        queues.record_all_usage()
-        heads: dict[str, Gang] = {}
-        for each in self.scheduler.state.pending.waiting.values():
-            for above in queues.by_name[each.queue].path:
-                head = heads.get(above.name)
-                if head is None or _rank(each) < _rank(head):
-                    heads[above.name] = each
-        at = queues.root
-        while at.children:
-            ranked = sorted(
-                (-c.seen.priority, c.received, c.name) for c in at.children if c.name in heads
-            )
-            if not ranked or (len(ranked) > 1 and _are_equal(ranked[0], ranked[1])):
-                return None  # equals: either may go
-            at = queues.by_name[ranked[0][2]]
-        return heads.get(at.name)
-
-
-def _are_equal(one: tuple[int, float, str], other: tuple[int, float, str]) -> bool:
-    return one[0] == other[0] and other[1] - one[1] < 1e-6
-
-
-def _rank(gang: Gang) -> tuple[int, float, GangKey]:
-    return (-gang.priority, gang.created, gang.key)
-
-
-def played(documents: list[Json], **policy: Any) -> tuple[Watch, dict[str, float], Simulation]:
+def played(
+    documents: list[Json], **policy: Any
+) -> tuple[FirstInLine, dict[str, float], Simulation]:
     """The watch, and when each gang started."""
     placed = [(SourceLocation("day", index), raw) for index, raw in enumerate(documents)]
     scheduler = new_scheduler((), patience_s=PATIENCE_S, **policy)
-    watch, simulation = (
-        Watch(scheduler),
-        Simulation(scenario.read(placed, ("lockstep",), ()), scheduler),
-    )
-    result = simulation.run(watch.look)
+
+    def ends(now: float) -> list[float]:
+        pods = (pod for pod in scheduler.state.pods.values() if pod.node and pod.alive)
+        return [(pod.since or now) + (pod.seen.runs_for_s or inf) for pod in pods]
+
+    watch = FirstInLine(scheduler, ends, PATIENCE_S)
+    simulation = Simulation(scenario.read(placed, ("lockstep",), ()), scheduler)
+    result = simulation.run(lambda sim: watch.look(sim.now))
     starts: dict[str, float] = {}
     for each in result.placed:
         starts.setdefault(each.gang, each.at_s)
@@ -261,6 +179,7 @@ def test_whoever_is_first_starts_within_the_longest_remaining_run_and_patience(
     seed: int, drawn: Callable[[int], tuple[list[Json], dict[str, Any]]]
 ) -> None:
     documents, policy = drawn(seed)
-    watch, _, _ = played(documents, half_life_s=0.0, **policy)
+    half_life_s = USAGE_HALF_LIFE_S if seed % 4 else 0.0
+    watch, _, _ = played(documents, half_life_s=half_life_s, **policy)
     assert drawn is mixed_day or watch.firsts > 3
     assert not watch.evicted_on_turn
