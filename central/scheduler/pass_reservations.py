@@ -11,6 +11,7 @@ from central.scheduler.inventory.pods import LATE
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import reclaim
 from central.scheduler.queues.entitlement import would_be_reclaimed
+from central.scheduler.queues.queue_claims import FIRST_S
 from central.scheduler.reservation.competition import compete
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.running_pods import RunningPods
@@ -79,7 +80,8 @@ class PassReservations:
         if held.start == inf and headed_s >= policy.reserve_after_s:
             total = int(self._state.snapshot.columns.allocatable[:, 0].sum())
             others = sum(o.idle for o in self.by_key.values() if o is not held)
-            most_idle = max(int(total * policy.reserve_idle) - others, 1)
+            times = 1 + max(headed_s - policy.reserve_after_s, 0.0) / FIRST_S
+            most_idle = max(int(total * min(policy.reserve_idle * times, 1.0)) - others, 1)
         return held.refresh(self._state, self._now, most_idle)
 
     def strict_after_s(self, held: Reservation) -> float:

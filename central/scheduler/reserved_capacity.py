@@ -173,20 +173,25 @@ class ReservedCapacity:
             self._held.drop(key)
             own = None
         if own is None:
-            rivals = self._held.rivals(gang, request)
-            first = all(self._takes_over(gang, held) for held in rivals)
-            if (
-                first
-                and len(self._reservations) < MAX_HEADS + len(rivals)
-                and self._held.reserves(gang)
-            ):
-                self._reserve(gang, request, instead=rivals)
+            self._reserve_in_turn(gang, request)
         elif key in self._broken or own.request != request:
             self._reserve(gang, request, instead=[own])
         elif self._now - own.planned_at >= REPLAN_S:
             own.planned_at = self._now
             self._reserve(gang, request, instead=[own], better=True)
         return []
+
+    def _reserve_in_turn(self, gang: Gang, request: PlacementRequest) -> None:
+        """Reserves capacity for a gang that comes before all that compete with it."""
+        rivals = self._held.rivals(gang, request)
+        behind = [held for held in self._held.heads() if self._takes_over(gang, held)]
+        places = len(self._reservations)
+        if places >= MAX_HEADS + len(rivals):
+            rivals += [held for held in behind if held not in rivals][-1:]
+        if not {*rivals} <= {*behind} or places >= MAX_HEADS + len(rivals):
+            return
+        if self._held.reserves(gang):
+            self._reserve(gang, request, instead=rivals, behind=behind)
 
     def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
         """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None:
@@ -309,19 +314,20 @@ class ReservedCapacity:
         gang: Gang,
         request: PlacementRequest,
         instead: Sequence[Reservation],
+        behind: Sequence[Reservation] = (),
         *,
         better: bool = False,
     ) -> None:
-        """instead: the reservations that the new one replaces. better: only if the start is earlier than that of its
-        own."""
-        for held in instead:
-            self._withheld.without(held)
-        others = [held.place.rows for held in self._reservations.values() if held not in instead]
-        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
+        """instead: the reservations that the new one replaces. behind: that it replaces where no place is left beside
+        them. better: only if the start is earlier than that of its own."""
         own = self._reservations.get(gang.key)
         found: Reservation | None = None
         with suppress(WorkLimitReached):
-            found = self._planned(gang, request, own if better else None, excluded)
+            found = self._planned(gang, request, own if better else None, instead)
+            if found is None and len(behind) > len(instead):
+                found = self._planned(gang, request, None, behind)
+                rows = () if found is None else found.place.rows
+                instead = [o for o in behind if o in instead or np.isin(o.place.rows, rows).any()]
         if found is not None:
             since = gang.preemption.head_since
             found.head_since = self._now if since is None else since
@@ -346,9 +352,17 @@ class ReservedCapacity:
         self._reservations[gang.key] = found
 
     def _planned(
-        self, gang: Gang, request: PlacementRequest, own: Reservation | None, excluded: Ints
+        self,
+        gang: Gang,
+        request: PlacementRequest,
+        own: Reservation | None,
+        instead: Sequence[Reservation],
     ) -> Reservation | None:
-        """own: only a better place than this one is looked for."""
+        """own: only a better place than this one is looked for. instead: as if these were not there."""
+        for held in instead:
+            self._withheld.without(held)
+        others = [held.place.rows for held in self._reservations.values() if held not in instead]
+        excluded: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *others])
         state, running = self._state, self._held.running
         with containment.ContainedSearch(state.snapshot):
             if own is not None:

@@ -139,7 +139,7 @@ class Settings:
     reserve_idle: float = _shared(
         "--reserve-idle SHARE",
         defaults.RESERVE_IDLE,
-        "fraction of all GPUs that may idle for first gangs of queues whose start time is unknown (0 to 1)",
+        "fraction of all GPUs that may idle for first gangs of queues whose start is unknown, more each day (0 to 1)",
     )
     elastic_headroom: float = _shared(
         "--elastic-headroom SHARE",

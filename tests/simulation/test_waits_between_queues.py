@@ -11,13 +11,17 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.defaults import USAGE_HALF_LIFE_S
 from central.scheduler.preemption import withdrawal
+from central.scheduler.queues.queue_claims import FIRST_S
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from tests import effort
+from tests.central import factories
+from tests.experiments.backfill.days import Day, Job
+from tests.experiments.backfill.lockstep import Play
 from tests.simulation.first_in_line import FirstInLine
 
-GPUS, PATIENCE_S = 8, 600.0
+GPUS, PATIENCE_S, AFTER_S = 8, 600.0, 3600.0
 GROUP = "scheduling.k8s.io/group-name"
 Json = dict[str, Any]
 
@@ -183,3 +187,52 @@ def test_whoever_is_first_starts_within_the_longest_remaining_run_and_patience(
     watch, _, _ = played(documents, half_life_s=half_life_s, **policy)
     assert drawn is mixed_day or watch.firsts > 3
     assert not watch.evicted_on_turn
+
+
+def undeclared(day: Day, idle: float) -> tuple[FirstInLine, dict[str, float]]:
+    """Plays a day on which few or no gangs say how long they run. Returns the watch, and how long each gang waits.
+    idle: --reserve-idle, which grows to all GPUs in so many days that it is as much again in each."""
+    weights = {name: 1 + number % 3 for number, name in enumerate(day.queues)}
+    scheduler = new_scheduler(factories.LEVELS, reserve_after_s=AFTER_S, reserve_idle=idle)
+    play = Play(day, scheduler, weights=weights)
+    longest_s = max(job.runs_s for job in day.jobs)
+    watch = FirstInLine(
+        scheduler, lambda now: [now + longest_s], AFTER_S + FIRST_S * (1 / idle - 1)
+    )
+    return watch, play.run(lambda each: watch.look(each.now))
+
+
+def test_a_gang_of_all_nodes_starts_though_nobody_says_how_long_streams_of_others_run() -> None:
+    jobs = [
+        Job(f"{name}{index}", index * 300.0 + number, 1, 2, 3600.0, None, name)
+        for number, name in enumerate(("a", "b", "c"))
+        for index in range(150)
+    ]
+    big = Job("big", 5000.0, 4, GPUS, 3600.0, None, "big")
+    ordered = sorted([*jobs, big], key=lambda job: job.arrives_s)
+    _, waits = undeclared(Day(4, tuple(ordered)), 1.0)
+    assert waits["big"] <= AFTER_S + 3600.0 + 60.0
+
+
+def undeclared_day(seed: int) -> Day:
+    dice = random.Random(seed)
+    nodes, declared, jobs = dice.choice((2, 3, 4, 6)), dice.choice((0.0, 0.0, 0.5)), list[Job]()
+    for number in range(dice.choice((2, 3, 4, 5))):
+        whole = GPUS * nodes
+        sizes = dice.choice(((1,), (1, 2, 4), (1, GPUS, whole), (GPUS, whole), (whole - GPUS,)))
+        at_s, busy_s = dice.randrange(3600), dice.choice((300, 900, 3600))
+        while at_s < 6 * 3600:
+            gpus, runs_s = dice.choice(sizes), float(dice.choice((900, 1800, 5400)))
+            each, says_s = min(gpus, GPUS), runs_s if dice.random() < declared else None
+            name = f"q{number}-{len(jobs)}"
+            jobs.append(Job(name, at_s, gpus // each, each, runs_s, says_s, f"q{number}"))
+            at_s += dice.randrange(1, 2 * busy_s)
+    return Day(nodes, tuple(sorted(jobs, key=lambda job: job.arrives_s)))
+
+
+@pytest.mark.parametrize("seed", effort.seeds(24))
+def test_without_run_times_whoever_is_first_starts_once_reserve_after_and_the_longest_run_are_over(
+    seed: int,
+) -> None:
+    watch, _ = undeclared(undeclared_day(seed), 1.0 if seed % 3 else 0.5)
+    assert watch.firsts > 1

@@ -8,7 +8,8 @@ end after the start that was expected then, even if run times turn out to be wro
 moves. Once a pod in the way of the gang has exceeded its run time, other run times are trusted only
 after multiplication by TRUST times the factor.
 
-If no start is known, nothing is withheld before --reserve-after, then at most --reserve-idle GPUs.
+If no start is known, nothing is withheld before --reserve-after, then at most --reserve-idle GPUs, and as much again
+after each day: so also a gang that needs all nodes starts in the end.
 
 Design: docs/design/reservations.md
 """

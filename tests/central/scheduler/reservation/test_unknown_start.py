@@ -22,7 +22,7 @@ def a_rack_less_four_gpus(**terms: float) -> World:
     return world
 
 
-@pytest.mark.parametrize("now", [2.0, 59.0, 61.0, 700.0, 90_000.0])
+@pytest.mark.parametrize("now", [2.0, 59.0, 61.0, 700.0])
 def test_a_small_job_starts_at_once_beside_a_head_without_a_known_start(now: float) -> None:
     world = a_rack_less_four_gpus(reserve_after_s=60.0, reserve_idle=0.25)
     world.step(now - 0.5)
@@ -47,6 +47,15 @@ def test_at_most_the_share_is_held_idle_and_whole_nodes_first() -> None:
     assert sorted(held.withheld[:, 0].tolist()) == [0, 0, 8, 8]
     small = [fact for n in range(13) for fact in job(f"s{n}", 1, gpus=1, created=2.0 + n)]
     assert len(world.step(20.0, *small)) == 12
+
+
+@pytest.mark.parametrize(("days", "idle"), [(0.0, 16), (0.49, 16), (0.51, 24), (1.0, 28)])
+def test_as_much_again_is_held_after_each_day(days: float, idle: int) -> None:
+    """28 GPUs are free, and may be held when half of 64 may."""
+    world = a_rack_less_four_gpus(reserve_idle=0.25)
+    world.step(1.0 + days * 86400)
+    (held,) = world.cluster.reservations.values()
+    assert held.idle == idle
 
 
 def test_nothing_is_held_before_reserve_after() -> None:
@@ -144,3 +153,19 @@ def test_a_reservation_follows_to_the_place_that_lacks_less() -> None:
     (held,) = world.cluster.reservations.values()
     assert held.place.name == "rack rb"
     assert world.step(32.0, *job("small", 1, created=32.0)) == []
+
+
+def test_of_more_than_eight_queues_those_that_come_first_have_reservations() -> None:
+    names = [f"q{number}" for number in range(8)]
+    queues = [QueueSeen(name) for name in (*names, "late")]
+    world = World(*(factories.node(f"n{number}") for number in range(9)), *queues)
+    world.step(0.0, *(fact for name in names for fact in job(f"{name}-old", 1, 5, queue=name)))
+    world.step(0.0, *job("rest", 1, 5, queue="q0"))
+    world.step(1.0, *(fact for name in names for fact in job(name, 1, queue=name, created=1.0)))
+    world.step(2.0, *job("behind", 1, queue="q0", created=2.0))
+    held = {reservation.queue for reservation in world.cluster.reservations.values()}
+    assert held == {*names}
+    world.step(3.0, *job("first", 1, queue="late", created=3.0))
+    held = {reservation.queue for reservation in world.cluster.reservations.values()}
+    assert len(held) == len(world.cluster.reservations) == 8
+    assert "late" in held
