@@ -114,7 +114,7 @@ class BindingReservations:
         return (
             all(pod.seen.preempts for pod in claimant.counts.waiting)
             and all(evictable.may_leave(gang, pod) for pod in pods)
-            and not evictable.min_runtime_s(context, gang)
+            and not evictable.MinRuntimes(context).of(gang)
             and not any(context.budgets.selecting(pod) for pod in pods)
         )
 

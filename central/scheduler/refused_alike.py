@@ -17,7 +17,6 @@ from central.model.arrays import Bools, Ints
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.attempt import SURPLUS_BITS, Outcome
 from central.scheduler.state.gangs import Gang
-from central.scheduler.state.pending_columns import PendingColumns
 from central.scheduler.work_meter import MAX_FACTOR
 
 # Gangs that are looked at together at first; then eight times as many, and so on.
@@ -80,8 +79,7 @@ def refuse_next(
         unknown = ~_lack_gpus(scheduler, window[:fit], most_pods)
         if known:
             unknown |= np.isin(columns.equivalence[window[:fit]], known)
-        fit = _answer(scheduler, window[:fit], first_refused, answers, unknown)
-        fit = _within_turn(columns, window[:fit], goes_on, unknown[:fit])
+        fit = _answer(scheduler, window[:fit], first_refused, answers, unknown, goes_on=goes_on)
         count, width = count + fit, 8 * width
         if fit < len(window):
             break
@@ -148,37 +146,22 @@ def _answer(
     first_refused: Mapping[int, Gang],
     answers: dict[int, _KnownRefusal],
     asked: Bools,
+    *,
+    goes_on: Callable[[Gang], bool],
 ) -> int:
-    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused.
-    asked: the others are refused in any case."""
-    numbers, unknown = scheduler.state.pending.columns.equivalence[rows], asked.copy()
-    while len(unknown):
+    """Adds the answers by request. Returns for how many of the rows, up to the first whose request was not refused, or
+    for which goes_on() does not hold; equal requests have equal needs. asked: the others are refused in any case."""
+    columns = scheduler.state.pending.columns
+    numbers, unknown = columns.equivalence[rows], asked.copy()
+    while unknown.any():
         first = int(unknown.argmax())
-        if not unknown[first]:
-            break
-        if not _is_refused(scheduler, rows[first], first_refused):
+        refused = _is_refused(scheduler, rows[first], first_refused)
+        if not refused or not goes_on(columns.at(rows[first])):
             return first
         number = int(numbers[first])
         if number not in answers:
             answers[number] = _answer_of(scheduler, first_refused[number])
         unknown &= numbers != number
-    return len(rows)
-
-
-def _within_turn(
-    columns: PendingColumns, rows: Ints, goes_on: Callable[[Gang], bool], asked: Bools
-) -> int:
-    """Counts the rows for which goes_on() holds, up to the first for which it does not. Equal requests have equal
-    needs.
-    asked: it holds for the others in any case."""
-    numbers, unknown = columns.equivalence[rows], asked.copy()
-    while len(unknown):
-        first = int(unknown.argmax())
-        if not unknown[first]:
-            break
-        if not goes_on(columns.at(rows[first])):
-            return first
-        unknown &= numbers != numbers[first]
     return len(rows)
 
 

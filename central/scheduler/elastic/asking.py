@@ -7,9 +7,9 @@ comes; nothing else waits for them, and nothing is evicted for them.
 
 from collections.abc import Sequence
 
+from central.scheduler.elastic import pools
 from central.scheduler.elastic.elastic_gang import ASK, ElasticGang, Resize, with_more
 from central.scheduler.preemption.preemption_request import PreemptionContext
-from central.scheduler.queues.queue_tree_node import Queue
 
 Asked = dict[str, dict[str, int]]  # by queue, amounts of each resource
 
@@ -44,21 +44,10 @@ def _size(context: PreemptionContext, gang: ElasticGang, asked: Asked) -> int:
     more = gang.task.most - placed
     if context.queues.enabled:
         request = context.queues.currency.counted(request)
-        for queue in context.queues.by_name[gang.gang.queue].path:
-            more = min(more, _left(queue, request, asked.get(queue.name, {})))
+        more = min(more, pools.within_capability(context, gang.gang.queue, request, asked))
     size = max(gang.allowed(placed + more), placed) if more > 0 else placed
     for queue in context.queues.by_name[gang.gang.queue].path if context.queues.enabled else ():
         own = asked.setdefault(queue.name, {})
         for resource, amount in request.items():
             own[resource] = own.get(resource, 0) + amount * (size - placed)
     return size
-
-
-def _left(queue: Queue, request: dict[str, int], asked: dict[str, int]) -> int:
-    """How many more such pods the queue's capability allows."""
-    limits = [
-        (limit - queue.used.get(resource, 0) - asked.get(resource, 0)) // request[resource]
-        for resource, limit in queue.capability.items()
-        if request.get(resource)
-    ]
-    return max(0, min(limits, default=2**31))

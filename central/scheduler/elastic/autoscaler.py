@@ -11,6 +11,7 @@ nothing changed since the last decision there is no cost.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from central.scheduler.elastic import asking, gathering, needs, pools
@@ -264,10 +265,8 @@ class Autoscaler:
         self, context: PreemptionContext, donor: ElasticGang, pods: Sequence[Pod], now: float
     ) -> list[Pod]:
         """These members, and as many more as whole steps need."""
-        going = {id(pod) for pod in pods}
-        left = [pod for pod in donor.placed.values() if id(pod) not in going]
-        more = len(left) - donor.allowed(len(left))
-        return [*pods, *who_leaves(context, donor, left, more, now)]
+        goal = donor.allowed(len(donor.placed) - len(pods))
+        return down_to(context, donor, pods, goal, now, alike=False)
 
     @staticmethod
     def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str, cause: str) -> Resize:
@@ -375,15 +374,8 @@ class Autoscaler:
             if gang.key == self._gathering and not self.histories[gang.key].may_arrive(now):
                 self._gathering = None
         follows = [gang for gang in known if gang.key == self._gathering]
-
-        def may_give(gang: ElasticGang) -> bool:
-            history = self.histories[gang.key]
-            at = history.may_give_at(gang)
-            if not history.starting(now) and at > now:
-                self._due(at)
-                return False
-            return True
-
+        # Who gives seats pays for that, and for growing again at once.
+        may_give = partial(self._may_change, now=now, changes=2)
         found = gathering.best(context, pool, follows or self._ready(known, now), may_give)
         if follows and (found is None or not found.is_ready):
             self._gathering = found = None  # another gang took the seats
@@ -406,20 +398,17 @@ class Autoscaler:
 
     def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
         """Those whose history allows a change now, and whose last change is over: all of their members start."""
-        found = []
-        for gang in gangs:
-            if gang.unready or self._ends_soon(gang):
-                continue  # the end of that is a new decision
-            history = self.histories[gang.key]
-            at = history.allowed_at(gang)
-            if history.starting(now) or at <= now:
-                found.append(gang)
-            else:
-                self._due(at)
-        return found
+        # The end of either is a new decision; a gang that ends soon would have little of another size.
+        settled = (gang for gang in gangs if not gang.unready and not self._ends_soon(gang))
+        return [gang for gang in settled if self._may_change(gang, now)]
+
+    def _may_change(self, gang: ElasticGang, now: float, changes: int = 1) -> bool:
+        """Returns whether its history allows so many changes now. Notes when it will."""
+        if (at := self.histories[gang.key].allowed_at(gang, now, changes)) > now:
+            self._due(at)
+        return at <= now
 
     def _ends_soon(self, gang: ElasticGang) -> bool:
-        """It would have little of another size."""
         return self.remaining.ends_in_s(gang, len(gang.placed)) <= 2 * gang.cost_s
 
     def _settled(self, context: PreemptionContext, pool: pools.Pool, now: float) -> bool:

@@ -51,12 +51,6 @@ class Need:
         return not self.request.required and not self.request.subgroups
 
     @property
-    def standing(self) -> tuple[object, ...]:
-        """Equal requests of equal standing are served together."""
-        gang = self.gang
-        return (gang.queue, gang.namespace, gang.priority)
-
-    @property
     def is_single(self) -> bool:
         return sum(count for _, count in self.request.groups) == 1
 
@@ -86,7 +80,9 @@ def plan(
 ) -> NeedsPlan:
     """needs: in the order in which they are served."""
     found = NeedsPlan()
-    needs = [need for need in needs if not _is_reserved(context, need.gang)]
+    # The pods that are to free the place of one leave already.
+    leaving = {key for key, held in context.reservations.items() if held.by_eviction}
+    needs = [need for need in needs if need.gang.key not in leaving]
     for need in needs:
         if not need.is_plain:
             _plan_by_search(context, donors, need, now, found)
@@ -94,12 +90,6 @@ def plan(
     if plain:
         _plan_by_counts(context, donors, plain, found)
     return found
-
-
-def _is_reserved(context: PreemptionContext, gang: Gang) -> bool:
-    """Whether the pods that are to free its place leave already."""
-    own = context.reservations.get(gang.key)
-    return own is not None and own.by_eviction
 
 
 def _plan_by_search(
@@ -193,13 +183,14 @@ def _place(draft: Draft, request: PlacementRequest) -> None:
 
 
 def _alike(needs: Sequence[Need]) -> list[list[Need]]:
-    """Equal requests of equal standing, in the order of the first of each. A gang of several pods is alone."""
+    """Equal requests of one queue, namespace and priority, in the order of the first of each. A gang of several pods is
+    alone."""
     groups: dict[tuple[object, ...], list[Need]] = {}
     for need in needs:
         gang = need.gang
         key: tuple[object, ...] = (gang.key,)
         if need.is_single:
-            key = (need.request.groups, *need.standing)
+            key = (need.request.groups, gang.queue, gang.namespace, gang.priority)
         groups.setdefault(key, []).append(need)
     return list(groups.values())
 

@@ -1,6 +1,6 @@
 """Target sizes of the gangs that share a pool: gangs of one kind of pod, which may use the same nodes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby
@@ -111,7 +111,7 @@ def count_seats(
         ]
     )
     withheld.lend_what_victims_use()
-    members = _members(pool)
+    members = [pod for gang in pool.gangs for pod in gang.placed.values()]
     if coming:
         members = list(dict.fromkeys((*members, *_leaving_for(context, coming))))
     freed = snapshot.freed
@@ -183,10 +183,6 @@ def faster(context: PreemptionContext, pool: Pool, gang: ElasticGang, goal: int)
     more = np.where(beyond > 0, np.searchsorted(reach, beyond) + 1, 0)
     better = sizes[speeds.at_each(sizes, len(own) + more) > speeds.at(present, len(own))]
     return int(better[-1]) if len(better) else present
-
-
-def _members(pool: Pool) -> list[Pod]:
-    return [pod for gang in pool.gangs for pod in gang.placed.values()]
 
 
 def _fitting(context: PreemptionContext, pool: Pool) -> int:
@@ -285,7 +281,7 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
         )
         _, _, level, _ = quota.usage_level(queue, queues.total)
         step = part / max(queue.seen.weight, 1)
-        wanted[name] = min(most, _within_capability(context, name, request, held[name]))
+        wanted[name] = min(most, held[name] + within_capability(context, name, request, {}))
         heap.append((level - held[name] * step, name, step))
     heapify(heap)
     left = pool.seats
@@ -303,16 +299,22 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
 def at_capability(context: PreemptionContext, spec: PodSpec, queue: Queue) -> bool:
     """Whether a capability of the queue, or of one above it, allows no further member."""
     request = context.queues.currency.counted(dict(spec.requests))
-    return _within_capability(context, queue, request, 0) <= 0
+    return within_capability(context, queue, request, {}) <= 0
 
 
-def _within_capability(
-    context: PreemptionContext, name: Queue, request: dict[str, int], held: int
+def within_capability(
+    context: PreemptionContext,
+    name: Queue,
+    request: Mapping[str, int],
+    asked: Mapping[Queue, Mapping[str, int]],
 ) -> int:
-    """How many members above the least sizes the capability of the queue and of those above it allows."""
+    """How many more such pods the capability of the queue and of those above it allows; below 0: they use more. asked:
+    by queue, what counts as used beside."""
     most = 2**31
     for above in context.queues.by_name[name].path:
+        beside = asked.get(above.name, {})
         for resource, limit in above.capability.items():
             if amount := request.get(resource, 0):
-                most = min(most, held + (limit - above.used.get(resource, 0)) // amount)
-    return max(most, 0)
+                left = limit - above.used.get(resource, 0) - beside.get(resource, 0)
+                most = min(most, left // amount)
+    return most

@@ -21,19 +21,15 @@ class ResizeHistory:
     last: float = -inf  # the last change that nobody else needed
     cost_s: float = 0.0  # of all such changes
 
-    def allowed_at(self, gang: ElasticGang) -> float:
-        """When the next change that nobody needs may happen."""
-        paid = self.started + (self.cost_s + gang.cost_s) / CHURN
+    def allowed_at(self, gang: ElasticGang, now: float, changes: int = 1) -> float:
+        """When so many changes that nobody needs may happen at once."""
+        if self.starting(now):
+            return now
+        paid = self.started + (self.cost_s + changes * gang.cost_s) / CHURN
         return max(self.last + gang.hold_s, paid)
 
     def starting(self, now: float) -> bool:
         return now - self.started <= START_S
-
-    def may_give_at(self, gang: ElasticGang) -> float:
-        """When it may shrink so that another gang comes onto one node: it can pay for that, and for growing again at
-        once."""
-        paid = self.started + (self.cost_s + 2 * gang.cost_s) / CHURN
-        return max(self.last + gang.hold_s, paid)
 
     def record_gift(self, gang: ElasticGang, now: float) -> None:
         """It may grow again before its hold is over."""

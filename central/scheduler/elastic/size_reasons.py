@@ -71,7 +71,7 @@ def _grows(autoscaler: Autoscaler, gang: ElasticGang, goal: int, now: float) -> 
         more = f" and {len(others)} more" if others else ""
         return f"its share is {goal}; pending gangs take seats first: {qualified(*first[:2])}{more}"
     history = autoscaler.histories.get(gang.key)
-    at = history.allowed_at(gang) if history and not history.starting(now) else now
+    at = history.allowed_at(gang, now) if history else now
     if at > now:
         cost = f"a change costs it {gang.cost_s:g} s of work"
         return (

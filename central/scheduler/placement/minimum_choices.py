@@ -12,6 +12,7 @@ from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import never_fits
 from central.scheduler.snapshot.snapshot import Snapshot
+from central.scheduler.state.gangs import first_ranks
 
 TRIED = 16  # choices, for each gang and capacity epoch
 VISITED = 2_000  # steps of the enumeration
@@ -32,7 +33,8 @@ def smallest(
         or not never_fits.no_node_for_one(snapshot, snapshot.view(kind[1]).refresh_filter())
     }
     usable = [pod for pod in waiting if _kind(pod) in sound]
-    return _first_ranks(usable, count, short) or _first_ranks(waiting, count, short)
+    found = (first_ranks(pods, count, short) for pods in (usable, waiting))
+    return next((pods for pods in found if len(pods) >= count), [])
 
 
 def others(
@@ -84,21 +86,6 @@ def _choices(
             yield from choose((*chosen, number), left - number)
 
     yield from choose((), count)
-
-
-def _first_ranks(waiting: Sequence[Pod], count: int, short: Mapping[str, int]) -> list[Pod]:
-    """The minimum of each task first, then the first ranks; in rank order."""
-    left, chosen = dict(short), set[int]()
-    for pod in waiting:
-        if left.get(pod.seen.task, 0) > 0:
-            left[pod.seen.task] -= 1
-            chosen.add(id(pod))
-    for pod in waiting:
-        if len(chosen) < count:
-            chosen.add(id(pod))
-    if any(left.values()) or len(chosen) < count:
-        return []
-    return [pod for pod in waiting if id(pod) in chosen]
 
 
 def _by_kind(waiting: Sequence[Pod]) -> dict[Kind, list[Pod]]:

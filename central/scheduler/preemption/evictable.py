@@ -7,9 +7,8 @@ its share from a queue that is entitled to it (PreemptionRequest.marks_hold); th
 Design: docs/design/evictions.md
 """
 
-from collections.abc import Iterable
-
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.preemption import past_runs
 from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.state.gangs import Gang
 
@@ -22,13 +21,6 @@ def may_leave(gang: Gang, pod: Pod) -> bool:
     if own is None and gang.object is not None:
         own = gang.object.preemptable
     return own is not False
-
-
-def why_whole(
-    context: PreemptionContext, gang: Gang, now: float, *, marks_hold: bool = True
-) -> str:
-    """Why the gang may not fall below its minimum now; empty: it may."""
-    return MinRuntimes(context).why_whole(gang, now, marks_hold=marks_hold)
 
 
 class MinRuntimes:
@@ -47,12 +39,12 @@ class MinRuntimes:
         )
 
     def why_whole(self, gang: Gang, now: float, *, marks_hold: bool = True) -> str:
-        """As why_whole()."""
+        """Why the gang may not fall below its minimum now; empty: it may."""
         never = marks_hold and gang.never_evicted
         if never and not all(may_leave(gang, pod) for pod in gang.counts.placed):
             return NOT_PREEMPTABLE
         least_s = self.of(gang, marks_hold=marks_hold)
-        return TOO_YOUNG if least_s and now < _began(gang, now) + least_s else ""
+        return TOO_YOUNG if least_s and now < _since(gang, now) + least_s else ""
 
     def of(self, gang: Gang, *, marks_hold: bool = True) -> float:
         """The least run time of the nearest queue that sets one, else --min-runtime; at least the cooldown-time of the
@@ -70,35 +62,23 @@ class MinRuntimes:
         return self._context.min_runtime_s
 
 
-def min_runtime_s(context: PreemptionContext, gang: Gang) -> float:
-    """As MinRuntimes.of()."""
-    return MinRuntimes(context).of(gang)
-
-
 def next_end(context: PreemptionContext, now: float) -> list[float]:
     """When the next gang reaches its minimum run time; empty: none has less."""
+    runtimes = MinRuntimes(context)
+    every = runtimes.any_set
+    if not every and not context.state.any_pod.cooldown:
+        return []
     ends = [
         end
-        for gang in _with_min_runtime(context)
-        if (end := _began(gang, now) + min_runtime_s(context, gang)) > now
+        for gang in context.state.gangs.values()
+        if gang.counts.placed
+        and (every or gang.counts.cooldown_s)
+        and (end := _since(gang, now) + runtimes.of(gang)) > now
     ]
     return [min(ends)] if ends else []
 
 
-def _with_min_runtime(context: PreemptionContext) -> Iterable[Gang]:
-    every = MinRuntimes(context).any_set
-    if not every and not context.state.any_pod.cooldown:
-        return
-    for gang in context.state.gangs.values():
-        if gang.counts.placed and (every or gang.counts.cooldown_s):
-            yield gang
-
-
-def _began(gang: Gang, now: float) -> float:
+def _since(gang: Gang, now: float) -> float:
     """When its first member that still runs began."""
-    times = (
-        pod.seen.started if pod.seen.started is not None else pod.since
-        for pod in gang.counts.placed
-        if pod.alive
-    )
-    return min((time for time in times if time is not None), default=now)
+    since = past_runs.began(gang.counts.placed, now)
+    return now if since is None else since

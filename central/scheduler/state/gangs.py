@@ -1,7 +1,7 @@
 """A gang, with what the scheduler keeps about it. A pod without a gang is a gang of one."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -298,19 +298,7 @@ class Gang:
         if self.subgroups:
             units = self.division().units_to_start(self.subgroups, missing, short)
             return [pod for _, pods in units for pod in pods]
-        if not short:
-            return waiting[:missing]
-        chosen: set[int] = set()
-        for pod in waiting:
-            if short.get(pod.seen.task, 0) > 0:
-                short[pod.seen.task] -= 1
-                chosen.add(id(pod))
-        if any(short.values()):
-            return []
-        for pod in waiting:
-            if len(chosen) < missing:
-                chosen.add(id(pod))
-        return [pod for pod in waiting if id(pod) in chosen]
+        return first_ranks(waiting, missing, short) if short else waiting[:missing]
 
     @property
     def priority(self) -> int:
@@ -356,3 +344,19 @@ class Gang:
         if self.object is not None and self.object.topology_preferred:
             return self.object.topology_preferred
         return self.counts.preferred
+
+
+def first_ranks(waiting: Sequence[Pod], count: int, short: Mapping[str, int]) -> list[Pod]:
+    """The minimum of each task first, then the first ranks; in rank order. Fewer if there are too few, and none if a
+    task lacks some. short: how many of them must be of each task."""
+    left, chosen = dict(short), set[int]()
+    for pod in waiting:
+        if left.get(pod.seen.task, 0) > 0:
+            left[pod.seen.task] -= 1
+            chosen.add(id(pod))
+    if any(left.values()):
+        return []
+    for pod in waiting:
+        if len(chosen) < count:
+            chosen.add(id(pod))
+    return [pod for pod in waiting if id(pod) in chosen]

@@ -155,15 +155,17 @@ def test_a_change_is_paid_by_its_share_of_the_running_time() -> None:
     history.record_gift(gang, 100.0 + START_S)
     history.record_arrival(100.0 + START_S)
     assert history == ResizeHistory(100.0), "what happens at the start costs nothing"
-    assert history.allowed_at(gang) == 100.0 + 10.0 / CHURN
-    assert history.may_give_at(gang) == 100.0 + 20.0 / CHURN
-    now = 100.5 + START_S
+    now = 100.0 + START_S
+    assert history.allowed_at(gang, now) == now, "nor does it wait"
+    now += 0.5
+    assert history.allowed_at(gang, now) == 100.0 + 10.0 / CHURN
+    assert history.allowed_at(gang, now, 2) == 100.0 + 20.0 / CHURN
     history.record(gang, now)
     assert (history.last, history.cost_s) == (now, 10.0)
-    assert history.allowed_at(gang) == 100.0 + 20.0 / CHURN
-    assert history.may_give_at(gang) == 100.0 + 30.0 / CHURN
+    assert history.allowed_at(gang, now) == 100.0 + 20.0 / CHURN
+    assert history.allowed_at(gang, now, 2) == 100.0 + 30.0 / CHURN
     long_hold = elastic(cost_s=10.0, hold_s=6000.0)
-    assert history.allowed_at(long_hold) == history.may_give_at(long_hold) == now + 6000.0
+    assert [history.allowed_at(long_hold, now, n) for n in (1, 2)] == [now + 6000.0] * 2
     history.record_gift(gang, now + 5.0)
     assert (history.last, history.cost_s) == (now, 20.0)
     history.record_arrival(now + 7.0)

@@ -65,7 +65,7 @@ def options(scheduler: Scheduler, gang: Gang) -> Iterator[Option]:
     for count in range(max(0, len(pods) - least) + 1):
         for some in combinations(free, count):
             yield gang, some, False
-    if not evictable.why_whole(scheduler.preemption, gang, NOW):
+    if not evictable.MinRuntimes(scheduler.preemption).why_whole(gang, NOW):
         yield gang, tuple(pods), True
 
 
