@@ -183,15 +183,14 @@ class ReservedCapacity:
 
     def _reserve_in_turn(self, gang: Gang, request: PlacementRequest) -> None:
         """Reserves capacity for a gang that comes before all that compete with it."""
-        rivals = self._held.rivals(gang, request)
-        behind = [held for held in self._held.heads() if self._takes_over(gang, held)]
-        places = len(self._reservations)
+        rivals, places = self._held.rivals(gang, request), len(self._reservations)
+        if places >= MAX_HEADS + len(rivals):  # the first of all comes before the youngest, too
+            rivals += [held for held in self._held.heads() if held not in rivals][-1:]
         if places >= MAX_HEADS + len(rivals):
-            rivals += [held for held in behind if held not in rivals][-1:]
-        if not {*rivals} <= {*behind} or places >= MAX_HEADS + len(rivals):
             return
-        if self._held.reserves(gang):
-            self._reserve(gang, request, instead=rivals, behind=behind)
+        first = all(self._takes_over(gang, held) for held in rivals)
+        if first and self._held.reserves(gang):
+            self._reserve(gang, request, instead=rivals, in_turn=True)
 
     def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
         """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None:
@@ -314,17 +313,22 @@ class ReservedCapacity:
         gang: Gang,
         request: PlacementRequest,
         instead: Sequence[Reservation],
-        behind: Sequence[Reservation] = (),
         *,
+        in_turn: bool = False,
         better: bool = False,
     ) -> None:
-        """instead: the reservations that the new one replaces. behind: that it replaces where no place is left beside
-        them. better: only if the start is earlier than that of its own."""
+        """instead: the reservations that the new one replaces. in_turn: also those that it comes before, where no place
+        is left beside them. better: only if the start is earlier than that of its own."""
         own = self._reservations.get(gang.key)
         found: Reservation | None = None
         with suppress(WorkLimitReached):
             found = self._planned(gang, request, own if better else None, instead)
-            if found is None and len(behind) > len(instead):
+            behind = (
+                [held for held in self._held.heads() if self._takes_over(gang, held)]
+                if found is None and in_turn
+                else []
+            )
+            if len(behind) > len(instead):
                 found = self._planned(gang, request, None, behind)
                 rows = () if found is None else found.place.rows
                 instead = [o for o in behind if o in instead or np.isin(o.place.rows, rows).any()]
