@@ -3,6 +3,7 @@ container holds, when it starts, when it is restarted, and while the agent is aw
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -33,13 +34,20 @@ sleep 3600 & wait
 
 @pytest.fixture(scope="module")
 def by_cdi(cluster: World) -> Iterator[World]:
-    """node-1 has device files of its eight GPUs, node-2 has none."""
-    for name, number in FILES.items():
-        on(NODE, "mknod", "-m", "666", f"/dev/{name}", "c", MAJOR, number)
-    with components(cluster, "cdi", agent_args=["--device-mode=cdi"]):
+    with device_files(), components(cluster, "cdi", agent_args=["--device-mode=cdi"]):
         until("8 allocatable GPUs", lambda: set(cluster.allocatable().values()) == {8}, 60)
         yield cluster
-    on(NODE, "rm", "-f", *(f"/dev/{name}" for name in FILES), "/run/cdi/lockstep.dev-gpu.json")
+
+
+@contextmanager
+def device_files() -> Iterator[None]:
+    """Gives node-1 device files of its eight GPUs; node-2 has none."""
+    for name, number in FILES.items():
+        on(NODE, "mknod", "-m", "666", f"/dev/{name}", "c", MAJOR, number)
+    try:
+        yield
+    finally:
+        on(NODE, "rm", "-f", *(f"/dev/{name}" for name in FILES), "/run/cdi/lockstep.dev-gpu.json")
 
 
 def restartable(name: str, gpus: int, gang: str = "") -> dict[str, Any]:

@@ -11,23 +11,20 @@ from protos.claim_devices import uuid_of
 from protos.names import DRA_DRIVER, GPU
 from tests.e2e.cluster import verbs
 from tests.e2e.rollout import components, no_agent, on
-from tests.e2e.test_cdi import FILES, MAJOR, NODE, assert_only_its_own, restart, restartable, said
+from tests.e2e.test_cdi import NODE, assert_only_its_own, device_files, restart, restartable, said
 from tests.e2e.world import World, podgroup, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+FLAGS = ["--device-mode=cdi"]
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def by_claims(cluster: World) -> Iterator[World]:
-    """node-1 has device files of its eight GPUs, node-2 has none."""
-    for name, number in FILES.items():
-        on(NODE, "mknod", "-m", "666", f"/dev/{name}", "c", MAJOR, number)
-    with components(cluster, "device-claims", agent_args=["--device-mode=cdi"]):
+    with device_files(), components(cluster, "device-claims", agent_args=FLAGS):
         until("8 allocatable GPUs", lambda: set(cluster.allocatable().values()) == {8}, 60)
         until("the devices of both nodes", lambda: published(cluster) == {"node-1": 8, "node-2": 8})
         yield cluster
-    on(NODE, "rm", "-f", *(f"/dev/{name}" for name in FILES), "/run/cdi/lockstep.dev-gpu.json")
 
 
 def published(cluster: World) -> dict[str, int]:
@@ -142,10 +139,8 @@ def only_claims(items: list[Json]) -> None:
 
 
 def test_pods_that_ask_for_gpus_get_them_by_claims_alone(cluster: World, namespace: str) -> None:
-    for name, number in FILES.items():
-        on(NODE, "mknod", "-m", "666", f"/dev/{name}", "c", MAJOR, number)
-    flags = ["--device-mode=cdi"]
-    with components(cluster, "device-claims", agent_args=flags, edit=only_claims):
+    only = components(cluster, "device-claims", agent_args=FLAGS, edit=only_claims)
+    with device_files(), only:
         until("the devices of both nodes", lambda: published(cluster) == {"node-1": 8, "node-2": 8})
         until("no GPU of the plugin", lambda: {*cluster.allocatable().values()} == {0})
         pods = [restartable(name, 3, "g") for name in "ab"]
@@ -158,4 +153,3 @@ def test_pods_that_ask_for_gpus_get_them_by_claims_alone(cluster: World, namespa
             assert_only_its_own(cluster, namespace, name, {index[uuid] for uuid in held[name]})
         verbs.kubectl("-n", namespace, "delete", "pod", "--all", "--wait=true")
     until("8 allocatable GPUs", lambda: set(cluster.allocatable().values()) == {8}, 60)
-    on(NODE, "rm", "-f", *(f"/dev/{name}" for name in FILES), "/run/cdi/lockstep.dev-gpu.json")
