@@ -8,7 +8,7 @@ from agent.allocations import Allocated, Allocation, Forgotten, MigAddresses
 from protos import slicing
 from protos.claim_devices import uuid_of
 from protos.names import GPU, GPU_SHARE, REST_OF_POD
-from protos.topology import ClaimPlan, GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse
+from protos.topology import ClaimPlan, Gpu, GpuUse, Grant, MemoryOver, NodeTopology, RdmaUse, Slice
 
 Held = tuple[Allocation | Forgotten, ...]
 
@@ -44,21 +44,25 @@ class NodeState:
         rest = replace(
             self, claims=(), prepared=tuple(c for c in self.prepared if c.uid != claim.uid)
         )
-        allocated = rest.allocated()
-        devices = {gpu.uuid: (GPU, gpu.healthy, gpu.why) for gpu in self.topology.gpus}
-        for _, part in slicing.of(self.topology):
-            devices[part.uuid] = slicing.resource(part.profile), part.healthy, part.why
+        allocated, devices = rest.allocated(), self.by_uuid()
         for device in _by_device((claim,)):
             if device not in devices:
                 return f"this node has no device {device}"
-            resource, healthy, why = devices[device]
+            resource, found = devices[device]
             if refusal := allocated.refusal(resource, (device,), self.topology):
                 return refusal
             if holder := rest.taken(resource).get(device):
                 return f"{device} is taken: {holder}"
-            if not healthy:
-                return f"{device} is not healthy: {why}"
+            if not found.healthy:
+                return f"{device} is not healthy: {found.why}"
         return "" if claim.devices else "the claim has no device of this node"
+
+    def by_uuid(self) -> dict[str, tuple[str, Gpu | Slice]]:
+        """Returns each GPU and MIG slice by its UUID, with the name of its resource."""
+        found: dict[str, tuple[str, Gpu | Slice]] = {g.uuid: (GPU, g) for g in self.topology.gpus}
+        for _, part in slicing.of(self.topology):
+            found[part.uuid] = slicing.resource(part.profile), part
+        return found
 
     def held_back(self) -> dict[str, str]:
         """The devices of running pods that the kubelet has forgotten, and why they are held back."""

@@ -17,9 +17,7 @@ from agent.kubelet.registration import GRANTS_S
 from agent.node import AgentNode
 from agent.node_state import NodeState
 from agent.resources.device_resource import DeviceResource
-from protos import slicing
 from protos.claim_devices import device_name, is_safe, uuid_of
-from protos.names import GPU
 from protos.printing import brief
 from protos.stubs import dra_pb2 as pb
 from protos.topology import ClaimPlan
@@ -158,14 +156,13 @@ def _plans(state: NodeState) -> dict[str, ClaimPlan]:
 
 def _groups(plan: ClaimPlan, state: NodeState) -> Iterable[_Group]:
     """Raises ValueError if a device is not on this node."""
-    resources = {gpu.uuid: GPU for gpu in state.topology.gpus}
-    resources |= {p.uuid: slicing.resource(p.profile) for _, p in slicing.of(state.topology)}
+    devices = state.by_uuid()
     groups: dict[tuple[str, str], _Group] = {}
     for each in plan.devices:
         uuid = uuid_of(each.device)
-        if uuid not in resources:
+        if uuid not in devices:
             raise ValueError(f"this node has no device {each.device}")
-        key = each.request, resources[uuid]
+        key = each.request, devices[uuid][0]
         groups.setdefault(key, _Group(*key, [])).uuids.append(uuid)
     return groups.values()
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from agent.allocations import Allocated
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation
 from agent.resources.cdi import Injection
@@ -36,7 +37,8 @@ class WholeGpuResource(GpuResource):
         return replace(given, envs=envs, device_nodes=(*given.device_nodes, *files))
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
-        taken = _in_parts(state) | state.allocated().claimed.keys()
+        allocated = state.allocated()
+        taken = _in_parts(allocated) | allocated.claimed.keys()
         return tuple(
             Device(gpu.uuid, gpu.healthy and gpu.uuid not in taken, gpu.numa)
             for gpu in state.topology.gpus
@@ -45,7 +47,7 @@ class WholeGpuResource(GpuResource):
 
     def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
         plans = tuple(plan for plan in state.intents if plan.resource == GPU)
-        taken = _in_parts(state)
+        taken = _in_parts(state.allocated())
         planned = {uuid for p in state.intents if p.resource == GPU_SHARE for uuid in p.device_ids}
         for excluded in (taken | planned, taken):
             free = tuple(uuid for uuid in request.available if uuid not in excluded)
@@ -67,7 +69,6 @@ class WholeGpuResource(GpuResource):
         return "GPUs " + ",".join(str(gpu.index) for gpu in state.topology.gpus if gpu.uuid in ids)
 
 
-def _in_parts(state: NodeState) -> frozenset[str]:
+def _in_parts(allocated: Allocated) -> frozenset[str]:
     """UUIDs of the GPUs of which shares or MIG slices are in use."""
-    allocated = state.allocated()
     return allocated.sliced.union(allocated.shared)

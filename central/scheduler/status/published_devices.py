@@ -95,7 +95,7 @@ def devices_of(node: ClusterNode) -> tuple[Device, ...]:
 
 
 def _device(gpu: Gpu, place: Sequence[DeviceAttribute], *, is_held: bool) -> Device:
-    """Its name is empty if its UUID makes none."""
+    """Makes the device of a whole GPU; its name is empty if its UUID makes none."""
     attributes = (*_texts(type="gpu", uuid=gpu.uuid), *place)
     taints = _taints(gpu.healthy, gpu.why, is_held=is_held)
     return Device(device_name(gpu.uuid), attributes, _memory(gpu.memory_bytes), taints)

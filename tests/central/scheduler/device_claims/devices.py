@@ -1,5 +1,7 @@
 """Short words for devices, claims and pods that use them."""
 
+from central.controllers.composite import new_scheduler
+from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.device_claims import (
     Device,
     DeviceAttribute,
@@ -12,6 +14,9 @@ from central.model.device_claims import (
     SliceSeen,
 )
 from central.model.facts import DeviceClassSeen, Fact, PodSeen
+from central.scheduler.cycle import schedule_once
+from central.scheduler.invariants import check_invariants
+from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 
 DRIVER = "gpu.example"
@@ -75,3 +80,26 @@ def gang(
     claims = [claim(f"{name}-c{i}", of) for i in range(size)]
     pods = [pod(f"{name}-{i}", f"{name}-c{i}", gang=name, size=size, **other) for i in range(size)]
     return [*claims, *pods]
+
+
+class Cycles:
+    """A scheduler that has a cycle each second. told: the last reason by gang."""
+
+    def __init__(self) -> None:
+        self.scheduler: Scheduler = new_scheduler(factories.LEVELS)
+        self.now = 0.0
+        self.told: dict[str, str] = {}
+
+    def step(self, *facts: Fact) -> dict[str, str]:
+        """Returns the nodes of the pods that are bound now."""
+        decisions = self.cycle(*facts)
+        return {each.name: each.node for each in decisions if isinstance(each, Bind)}
+
+    def cycle(self, *facts: Fact) -> list[Decision]:
+        self.now += 1.0
+        decisions = schedule_once(self.scheduler, facts, self.now)
+        check_invariants(self.scheduler)
+        for each in decisions:
+            if isinstance(each, UpdateGangStatus):
+                self.told[each.gang] = each.reason
+        return decisions

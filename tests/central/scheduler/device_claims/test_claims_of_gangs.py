@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.decisions import Bind, Decision, UpdateGangStatus
+from central.model.decisions import Bind, Decision
 from central.model.device_claims import (
     DeviceClaimGone,
     DeviceId,
@@ -20,16 +20,15 @@ from central.model.device_claims import (
 )
 from central.model.facts import BindFailed, DeviceClassSeen, Fact, PodGone
 from central.model.pod_rules import Requirement
-from central.scheduler.cycle import schedule_once
 from central.scheduler.invariants import check_invariants
 from central.scheduler.rebuild import rebuild
-from central.scheduler.scheduler import Scheduler
 from central.server import checkpoint
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
     GPUS,
+    Cycles,
     claim,
     device,
     gang,
@@ -43,30 +42,14 @@ from tests.central.scheduler.device_claims.devices import (
 from tests.effort import seeds
 
 
-class Cluster:
+class Cluster(Cycles):
     """A scheduler with nodes, and a kubelet and API server that do at once what it decides."""
 
     def __init__(self, *facts: Fact, **nodes: str) -> None:
         """nodes: names with their racks."""
-        self.scheduler: Scheduler = new_scheduler(factories.LEVELS)
-        self.now = 0.0
-        self.told: dict[str, str] = {}
+        super().__init__()
         made: list[Fact] = [factories.node(name, gpus=0, rack=rack) for name, rack in nodes.items()]
         self.step(GPUS, *made, *facts)
-
-    def step(self, *facts: Fact) -> dict[str, str]:
-        """Returns the nodes of the pods that are bound now."""
-        decisions = self.cycle(*facts)
-        return {each.name: each.node for each in decisions if isinstance(each, Bind)}
-
-    def cycle(self, *facts: Fact) -> list[Decision]:
-        self.now += 1.0
-        decisions = schedule_once(self.scheduler, facts, self.now)
-        check_invariants(self.scheduler)
-        for each in decisions:
-            if isinstance(each, UpdateGangStatus):
-                self.told[each.gang] = each.reason
-        return decisions
 
     def devices(self, decisions: list[Decision]) -> dict[str, list[DeviceId]]:
         """By pod."""

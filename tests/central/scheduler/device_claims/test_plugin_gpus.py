@@ -5,9 +5,8 @@ from random import Random
 
 import pytest
 
-from central.controllers.composite import new_scheduler
 from central.kube.decode import policy_decoder
-from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
+from central.model.decisions import Bind, Evict
 from central.model.device_claims import (
     DeviceClaimGone,
     DeviceClaimSeen,
@@ -18,16 +17,13 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen, Fact, NodeGone, PodGone, PodSeen, PrioritySeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
-from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.rebuild import rebuild
-from central.scheduler.scheduler import Scheduler
 from central.scheduler.status.published_devices import slices_of
 from protos.names import DRA_DRIVER
 from protos.topology import ClaimDevice, ClaimPlan, Grant, NodeTopology, indices_of
 from tests.central import factories
 from tests.central.kube import api_fixtures
-from tests.central.scheduler.device_claims.devices import claim, pod
+from tests.central.scheduler.device_claims.devices import Cycles, claim, pod
 from tests.effort import seeds
 
 CLASS = DeviceClassSeen(DRA_DRIVER, "", (f'device.driver == "{DRA_DRIVER}"',))
@@ -48,13 +44,12 @@ def held(name: str, *devices: str) -> DeviceClaimSeen:
     return claim(name, asks(len(ids)), allocated=ids, requests=("r",) * len(ids))
 
 
-class Cluster:
+class Cluster(Cycles):
     """Nodes whose agents serve claims, and an API server that keeps what is decided."""
 
     def __init__(self, *names: str, gpus: int = 4, mode: str = "beside") -> None:
-        self.scheduler: Scheduler = new_scheduler(factories.LEVELS)
-        self.now, self.told, self.mode = 0.0, dict[str, str](), mode
-        self.generation, self.names, self.gpus = 0, names, gpus
+        super().__init__()
+        self.generation, self.names, self.gpus, self.mode = 0, names, gpus, mode
         plugin = gpus if mode == "beside" else 0
         self.cycle(CLASS, *(factories.node(name, gpus=plugin, shares=True) for name in names))
         for name in names:
@@ -75,20 +70,6 @@ class Cluster:
         pools = self.scheduler.state.podclasses.device_claims.allocation.pools
         known = [*pools.slices((DRA_DRIVER, name))]
         self.cycle(*slices_of(self.scheduler.state.nodes[name], known))
-
-    def cycle(self, *facts: Fact) -> list[Decision]:
-        self.now += 1.0
-        decisions = schedule_once(self.scheduler, facts, self.now)
-        check_invariants(self.scheduler)
-        for each in decisions:
-            if isinstance(each, UpdateGangStatus):
-                self.told[each.gang] = each.reason
-        return decisions
-
-    def step(self, *facts: Fact) -> dict[str, str]:
-        """Returns the nodes of the pods that are bound now."""
-        found = self.cycle(*facts)
-        return {each.name: each.node for each in found if isinstance(each, Bind)}
 
     def by_plugin(self, name: str) -> int:
         """The mask of GPUs that pods have from the plugin, or are to get."""
