@@ -145,6 +145,8 @@ def _add_asking(commands: Any) -> None:
     completion.names_of(node, "node")
     about = "only nodes in these domains, such as rack=r1,block=b2"
     flag(topology, "-l --selector LEVEL=NAME,...", about, type=argtypes.domains, default=None)
+    about = "add up GPUs by levels of the topology and model, such as rack,model"
+    flag(topology, "--by KEY,...", about, type=argtypes.names, default=(), shown="none")
     flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, "central.cli.top.top_command")
@@ -322,13 +324,19 @@ def _topology(args: argparse.Namespace) -> int:
         reply = query_client.topology(scheduler_access.scheduler_address(args), args.node)
         if args.selector:
             reply = render.selected(reply, args.selector)
+        sums = render.sums(reply, args.by)
     except query_client.CannotAsk as error:
         missing = args.node and error.kind == query_client.NOT_FOUND
         near = completion.hint("node", args.node, args) if missing else ""
         raise query_client.CannotAsk(f"{error}{near}", error.kind) from error
     except ValueError as error:
-        return _fail(f"-l: {error}")
-    if args.picture:
+        return _fail(str(error))
+    if args.by:
+        whole = args.output in output_format.WHOLE
+        print(
+            output_format.written(sums, args.output) if whole else render.sums_table(sums), end=""
+        )
+    elif args.picture:
         print(render.topology_picture(reply), end="")
     elif args.output == "name":
         print("".join(f"node/{node.name}\n" for node in reply.nodes), end="")

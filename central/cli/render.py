@@ -10,12 +10,15 @@ from rich.console import Console
 from central.cli import terminal_table
 from central.cli.terminal_table import Cell, Column, Row, columns
 from central.model.gpu_count import DIGITS, GpuCount, total
+from central.model.json_types import Json
 from protos import matrix, slicing, wire
 from protos.common.picked import picked
 from protos.common.text_fold import fold
 from protos.gpu_sharing import WHOLE
 from protos.stubs import fleet_pb2 as pb
 from protos.topology_json import to_json
+
+MODEL = "model"
 
 
 def topology_table(reply: pb.TopologyReply) -> str:
@@ -62,14 +65,51 @@ def selected(reply: pb.TopologyReply, names: Mapping[str, str]) -> pb.TopologyRe
     for key, value in names.items():
         if key not in keys and key not in short:
             raise ValueError(
-                f'"{key}" is not a level of the topology: {", ".join(short) or "none"}'
+                f'-l: "{key}" is not a level of the topology: {", ".join(short) or "none"}'
             )
         wanted[keys.index(key) if key in keys else short.index(key)] = value
     if reply.nodes and not any(_inside(node, wanted) for node in reply.nodes):
-        raise ValueError(f"no node is in {','.join(map('='.join, names.items()))}")
+        raise ValueError(f"-l: no node is in {','.join(map('='.join, names.items()))}")
     found = pb.TopologyReply(levels=reply.levels, troubles=reply.troubles, version=reply.version)
     found.nodes.extend(node for node in reply.nodes if _inside(node, wanted))
     return found
+
+
+def sums(reply: pb.TopologyReply, by: Sequence[str]) -> list[Json]:
+    """Adds up the nodes that have the same values of these keys: levels, or model. Raises ValueError."""
+    levels = [key.rpartition("/")[2] for key in reply.levels]
+    names = [key.rpartition("/")[2] for key in by]
+    if unknown := [
+        key for key, name in zip(by, names, strict=True) if name not in (*levels, MODEL)
+    ]:
+        raise ValueError(f'--by: "{unknown[0]}" is no key: {", ".join([*levels, MODEL])}')
+    groups: dict[tuple[str, ...], list[pb.NodeView]] = {}
+    for node in reply.nodes:
+        values = {**dict(zip(levels, node.domains, strict=False)), MODEL: _models(node).whole}
+        groups.setdefault(tuple(values.get(name) or "-" for name in names), []).append(node)
+    return [
+        {
+            **dict(zip(names, key, strict=True)),
+            "nodes": len(nodes),
+            **picked(total(map(count_of, nodes)), "gpus used free"),
+            "free_nodes": sum(0 < node.count.gpus <= node.count.free for node in nodes),
+            "troubled_nodes": sum(bool(node.trouble) for node in nodes),
+        }
+        for key, nodes in sorted(groups.items())
+    ]
+
+
+def sums_table(rows: Sequence[Json]) -> str:
+    titles = {"gpus": "GPUs", "free_nodes": "free nodes", "troubled_nodes": "with trouble"}
+    heads = [
+        titles.get(name, name) if isinstance(value, str) else f"#{titles.get(name, name)}"
+        for name, value in (rows[0] if rows else {}).items()
+    ]
+    cells = [
+        [f"{value:g}" if isinstance(value, float) else value for value in row.values()]
+        for row in rows
+    ]
+    return _rendered(columns(", ".join(heads)), cells)
 
 
 def _inside(node: pb.NodeView, wanted: Mapping[int, str]) -> bool:

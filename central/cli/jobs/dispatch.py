@@ -51,7 +51,7 @@ def _set_chosen(args: argparse.Namespace) -> None:
     operands = args.names if isinstance(args.names, list) else [args.names] if args.names else []
     names = [*operands, *([args.flag_name] if args.flag_name else [])]
     verb = f"{args.kind} {args.verb}"
-    if not names and not getattr(args, "filename", None):
+    if not names and not getattr(args, "filename", None) and not hasattr(args, "nameless"):
         raise CannotDo(f"name the {args.kind}: lockstep {verb} NAME")
     if len(names) > 1 and not args.many:
         raise CannotDo(f"{verb}: only one name is allowed, not {' and '.join(names)}")

@@ -16,18 +16,43 @@ ENDED = "ended"
 HOUR_S = 3600.0
 INDENT = 14
 EVENTS = columns("Time, Event, Cause, What")
+HAPPENED = columns("Time, Whose, Event, Cause, What")
 WAITS = columns("Since, #Waited, Cause, Why")
 JOBS = columns("Name, Queue, ~State, #GPUs, #GPU-hours, #Waited, #Ran, Ended, User")
 
 
 def show(api: Api, args: argparse.Namespace) -> int:
     name, namespace = args.chosen, api.namespace
+    if not name:
+        return _list_happened(args)
     query = {"namespace": namespace, "name": name}
     record = query_client.page(scheduler_access.scheduler_address(args), "/api/job", **query)
     if args.output in output_format.WHOLE:
         print(output_format.written(record, args.output), end="")
     else:
         print(page(record, terminal_table.width()), end="")
+    return 0
+
+
+def _list_happened(args: argparse.Namespace) -> int:
+    find = f"{args.namespace}/" if args.namespace else ""
+    found = query_client.page(scheduler_access.scheduler_address(args), "/api/happened", find=find)
+    if args.output in output_format.WHOLE:
+        print(output_format.written(found["rows"], args.output), end="")
+        return 0
+    rows: list[Row] = [
+        (
+            _time(each["at"]),
+            f"{each['namespace']}/{each['name']}" if each["namespace"] else each["name"],
+            each["what"],
+            each["cause"] or "-",
+            each["text"] or "-",
+        )
+        for each in found["rows"]
+    ]
+    print(terminal_table.table(HAPPENED, rows, wide=False, most=terminal_table.width()), end="")
+    if more := found["size"] - len(rows):
+        print(f"{more} earlier events are not shown", file=sys.stderr)
     return 0
 
 

@@ -253,9 +253,11 @@ def _jobs(verbs: Commands) -> None:
     _list(verbs, "job", "list jobs")
     _view(verbs, "view", "job", "show a job with its pods, its events, and why it is pending")
     about = (
-        "show what happened to a job: when, why, where, and its GPU-hours; also of one that is gone"
+        "show what happened to a job: when, why, where, and its GPU-hours; also of one that is gone; "
+        "without NAME: what happened to all jobs, nodes and queues within a day, latest first"
     )
     history = _verb(verbs, "history", "job", about, "history_command.show")
+    history.set_defaults(nameless=True)
     _names(history, "job", None)
     scheduler_access.add_scheduler(history)
     output_format.add(history, output_format.FIGURES)

@@ -27,6 +27,13 @@ class Records(CannedAnswers):
     def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
         if path == "/api/job" and query["name"] in ("sweep", "job/sweep"):
             return {**self.record, "namespace": query["namespace"]}
+        if path == "/api/happened":
+            assert query["find"] in ("", "ml/")
+            job = {"namespace": "ml", "name": "job/sweep", "at": T0, "what": "running"}
+            node = {"namespace": "", "name": "node/n1", "at": T0, "what": "problem"}
+            said = {"cause": "", "text": ""}
+            rows = [{**job, **said}, {**node, **said, "text": "GPU 0: xid 79"}]
+            return {"rows": rows[: 1 if query["find"] else 2], "size": 7, "next": 2}
         if path == "/api/jobs":
             assert query["state"] == "ended"
             rows = [row for row in self.rows if query["queue"] in ("", row["queue"])]
@@ -51,6 +58,15 @@ def test_what_happened_to_a_job(lockstep: Lockstep, monkeypatch: pytest.MonkeyPa
     words = [line.split() for line in shown.splitlines()]
     happened = [line[2] for line in words if line and line[0] == "1970-01-01"]
     assert happened == ["created", "placed", "bound", "running", "completed"]
+
+
+@pytest.mark.usefixtures("scheduler")
+def test_what_happened_to_all(lockstep: Lockstep) -> None:
+    job, node = lockstep("job", "history").splitlines()[1:]
+    assert job.split()[2:] == ["ml/job/sweep", "running", "-", "-"]
+    assert node.split(maxsplit=5)[2:] == ["node/n1", "problem", "-", "GPU 0: xid 79"]
+    (row,) = json.loads(lockstep("job", "history", "-n", "ml", "-o", "json"))
+    assert row["namespace"] == "ml"
 
 
 @pytest.mark.usefixtures("scheduler")

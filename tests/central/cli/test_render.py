@@ -207,6 +207,24 @@ def test_only_the_nodes_of_a_rack() -> None:
         render.selected(reply, {"zone": "z"})
 
 
+def test_gpus_by_level_and_model() -> None:
+    reply = topology("a", "b", "c")
+    reply.nodes[1].domains[1], reply.nodes[1].trouble = "r2", "GPU 0: xid 79"
+    reply.nodes[2].count.CopyFrom(pb.GpuCount(gpus=2, used=0, free=2))
+    by_rack = {"gpus": 4, "used": 1.0, "free": 3.0, "free_nodes": 1, "troubled_nodes": 0}
+    other = {"gpus": 2, "used": 1.0, "free": 1.0, "free_nodes": 0, "troubled_nodes": 1}
+    rows = render.sums(reply, ("lockstep.dev/rack",))
+    assert rows == [{"rack": "r1", "nodes": 2, **by_rack}, {"rack": "r2", "nodes": 1, **other}]
+    (model,) = {gpu.model for gpu in reply.nodes[0].topology.gpus}
+    (row,) = render.sums(reply, ("model", "block"))
+    assert (row["model"], row["block"], row["gpus"]) == (model, "-", 6)
+    lines = render.sums_table(rows).splitlines()
+    assert lines[0].split()[:5] == ["RACK", "NODES", "GPUS", "USED", "FREE"]
+    assert lines[2].split() == ["r2", "1", "2", "1", "1", "0", "1"]
+    with pytest.raises(ValueError, match='--by: "zone" is no key: block, rack, model'):
+        render.sums(reply, ("zone",))
+
+
 def test_a_picture_by_rack() -> None:
     reply = topology("a", "b")
     reply.nodes[1].domains[1] = "r2"
