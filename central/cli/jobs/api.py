@@ -62,6 +62,8 @@ class Api:
                 raise
             if kind is JOBS and self.find(GROUPS, name) is not None:
                 more = f"it is a PodGroup: lockstep group view {name}"
+            elif kind is GROUPS and self.find(JOBS, name) is not None:
+                more = f"it is a job: lockstep job view {name}"
             elif near := self._near(kind, name):
                 more = f"did you mean {near}?"
             else:

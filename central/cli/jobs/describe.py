@@ -3,6 +3,7 @@
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from central.cli.exit_codes import CannotDo
 from central.cli.jobs import job_table, list_command, queue_listing, queue_tenants, training_page
 from central.cli.jobs.api import EVENTS, GROUPS, JOBS, KINDS, PODS, QUEUES, Api
 from central.cli.jobs.scheduler_view import NOT_ASKED, SchedulerView, asked_of_scheduler
-from central.cli.terminal_table import Cell, Column, age, clock, columns, table, wrapped
+from central.cli.terminal_table import Cell, Column, age, clock, columns, span, table, wrapped
 from central.kube.resource_paths import ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
+from central.server.grpc import query_client
 from protos.names import GROUP_NAMES, TASK
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 INDEX = "volcano.sh/task-index"
 INDENT = 14
 EVENTS_SHOWN = 12
+WAITING_SHOWN = 20
 NOTHING: Mapping[str, str] = {}
 
 _TASKS = columns(
     "Task, #Replicas|Repl, #Min, #Pending|Pend, #Running|Run, #Succeeded|Succ, "
     "#Failed|Fail, Policies"
 )
+_WAITING = columns("#Place, Gang, #GPUs, #Waited, Why")
 _PODS = columns("Pod, Task, ~Status, #Restarts|Rest, #Age, Node")
 
 
@@ -202,10 +206,34 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     ]
     if children:
         page.line("Children", ", ".join(children))
+    _waiting(page, args, name)
     if found["metadata"]["uid"]:  # there is an object
         _tenants(page, args, found)
         _events(api, page, [found])
     return page.text
+
+
+def _waiting(page: Page, args: argparse.Namespace, name: str) -> None:
+    """Lists the pending gangs in the order in which they start, if the scheduler is named."""
+    if args.server == query_client.SERVER:
+        return
+    asked = {"queue": name, "state": "pending", "sort": "place", "limit": str(WAITING_SHOWN)}
+    with suppress(query_client.CannotAsk):
+        found = query_client.page(query_client.scheduler_address(args), "/api/jobs", **asked)
+        rows: list[tuple[str | int | Cell, ...]] = [
+            (
+                row["place"],
+                f"{row['namespace']}/{row['name']}",
+                f"{row['gpus']:g}",
+                span(row["waited"]),
+                row["why"],
+            )
+            for row in found["rows"]
+        ]
+        if rows:
+            page.table(_WAITING, rows)
+        if more := found["size"] - len(rows):
+            page.text += f"\n{more} more wait\n"
 
 
 def _limits(page: Page, spec: Json, allocated: Mapping[str, object] | None) -> None:

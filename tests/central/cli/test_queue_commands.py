@@ -1,11 +1,23 @@
 """`lockstep queue` and `lockstep group`."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from central.kube.transport.http_client import Client
-from tests.central.cli.run_cli import COMMANDS, GROUPS, PODS, Lockstep, group, member
+from central.server.grpc.visibility import Viewer
+from tests.central.cli.run_cli import (
+    COMMANDS,
+    GROUPS,
+    PODS,
+    AskedScheduler,
+    Lockstep,
+    group,
+    member,
+    mpi,
+)
 from tests.central.custom_resources import DEFINITIONS
+from tests.central.server.test_query_service import CannedAnswers
 
 Json = dict[str, Any]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -126,3 +138,29 @@ def test_an_invalid_queue_says_why(lockstep: Lockstep, put: Callable[[str, Json]
     assert "Why:" not in lockstep("queue", "view", "default")
     names = [line.split()[0] for line in lockstep("queue", "list").splitlines()[1:]]
     assert names == ["below", "default", "good", "z"]
+
+
+class WaitingGangs(CannedAnswers):
+    def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
+        if path == "/api/queues":
+            return {"rows": [], "next": None}
+        assert (path, query["queue"], query["sort"]) == ("/api/jobs", "default", "place")
+        row = {"place": 1, "namespace": "ml", "name": "job/sweep", "gpus": 8.0, "waited": 61.0}
+        return {"rows": [{**row, "why": "no room"}], "size": 3, "next": 1}
+
+
+def test_a_queue_lists_what_waits_in_it_in_order(
+    lockstep: Lockstep, asked_scheduler: AskedScheduler
+) -> None:
+    asked_scheduler(WaitingGangs())
+    shown = lockstep("queue", "view", "default")
+    assert re.search(r"\n +1 +ml/job/sweep +8 +61s +no room\n", shown)
+    assert shown.endswith("\n2 more wait\n")
+
+
+def test_a_group_that_is_a_job_says_so(
+    lockstep: Lockstep, put: Callable[[str, Json], Json]
+) -> None:
+    put("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs", mpi("sweep"))
+    shown = lockstep("group", "view", "sweep", code=3)
+    assert "it is a job: lockstep job view sweep" in shown
