@@ -110,7 +110,6 @@ def parser() -> argparse.ArgumentParser:
     replay = _add(commands, "replay", about, _replay)
     about = "journal written by central or simulate with --journal"
     replay.add_argument("file", metavar="FILE", help=about)
-    flag(replay, "--check", "check all invariants after each scheduling cycle")
     flag(replay, "--decisions-only", "compare no wording of reasons, and no Events")
     about = "find the fewest facts with which the scheduler still fails as in the journal, and print them"
     flag(replay, "--bisect", about)
@@ -277,13 +276,13 @@ def _replay(args: argparse.Namespace) -> int:
     from central.server import replay
 
     if args.bisect:
-        if args.check or args.decisions_only:
-            return _fail("--bisect compares nothing: leave out --check and --decisions-only")
+        if args.decisions_only:
+            return _fail("--bisect compares nothing: leave out --decisions-only")
         return _bisect(args)
     if args.to:
         return _fail("--to needs --bisect, whose facts it writes")
     try:
-        done = replay.replay(args.file, check=args.check, decisions_only=args.decisions_only)
+        done = replay.replay(args.file, decisions_only=args.decisions_only)
     except replay.BadJournal as error:
         return _fail(error)
     except replay.Differs as error:

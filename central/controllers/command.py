@@ -135,14 +135,6 @@ class CommandController:
         looks = [now + RECHECK_S] if self._issued - self._handled else []
         return [*looks, *self._calls.due(now)]
 
-    def check(self) -> None:
-        assert self._issued | self._handled <= self.by_name.keys(), (
-            "state is kept for a deleted Command"
-        )
-        open_ = self._issued - self._handled
-        targets = [_target(self.by_name[key]) for key in open_]
-        assert len(targets) == len(set(targets)), "two Commands for one target are in progress"
-
     def _advance(
         self, jobs: JobStore, queues: Queues, key: NamespacedName, command: CommandSeen, now: float
     ) -> list[Decision]:

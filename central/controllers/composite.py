@@ -11,13 +11,7 @@ from central.controllers import elastic_objects
 from central.controllers.command import CommandController
 from central.controllers.cronjob import CronJobController
 from central.controllers.elastic_objects import ElasticObjects
-from central.controllers.job import (
-    elastic_jobs,
-    job_invariants,
-    job_watch,
-    reconcile,
-    training_view,
-)
+from central.controllers.job import elastic_jobs, job_watch, reconcile, training_view
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
@@ -227,14 +221,6 @@ class BatchControllers(JobControllers):
     def due(self, now: float) -> list[float]:
         times = [*self.commands.due(now), *self.crons.due(), *self.flows.due(), *self.elastic.due()]
         return times if (at := reconcile.due(self.jobs)) is None else [*times, at]
-
-    def check(self, state: ClusterState) -> None:
-        """Raises AssertionError where an invariant does not hold."""
-        self.commands.check()
-        self.crons.check()
-        self.flows.check()
-        self.elastic.check()
-        job_invariants.check(self.jobs, state)
 
 
 def new_scheduler(

@@ -209,11 +209,6 @@ class ElasticObjects:
     def due(self) -> list[float]:
         return list(self._due.values())
 
-    def check(self) -> None:
-        for name, known in self.by_name.items():
-            assert known.name == name
-            assert self.by_gang.get(known.key) is not None, "an elastic object has no entry"
-
     def _object(self, known: ElasticObject, state: ClusterState, now: float) -> Iterator[Decision]:
         self._settle(known, state, now)
         seen = known.seen

@@ -136,8 +136,3 @@ class JobOwners(Generic[Owner]):
 
     def due(self) -> list[float]:
         return list(self._alarms.values())
-
-    def check(self) -> None:
-        name = type(self).__name__
-        assert self._alarms.keys() <= self.by_name.keys(), f"{name}: an alarm for a deleted object"
-        assert not self._changed, f"{name}: a changed object was not reconciled"

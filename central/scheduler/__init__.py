@@ -2,7 +2,7 @@
 logging or randomness. Read cycle.schedule_once first. The layers, each of which imports only those below it:
 
 cycle, apply       one scheduling cycle; the table of facts and their handlers
-scheduler          composes the parts of the scheduler; invariants: what must hold after each cycle
+scheduler          composes the parts of the scheduler
 reserved_capacity  what a gang may use while others hold reservations; pass_reservations: those of one pass;
 pass_claims:
                    the gangs that take the place of victims in it

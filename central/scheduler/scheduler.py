@@ -139,8 +139,6 @@ class JobControllers:
     def due(self, now: float) -> list[float]:
         return []
 
-    def check(self, state: ClusterState) -> None: ...
-
 
 class Scheduler:
     def __init__(

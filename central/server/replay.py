@@ -25,7 +25,6 @@ from central.model.decisions import (
 from central.model.facts import Fact
 from central.scheduler import cycle
 from central.scheduler.agenda import Budget
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.server import checkpoint, codec, journal
 from central.server.version import version
@@ -73,15 +72,14 @@ class _Cycle:
 def replay(
     path: str,
     *,
-    check: bool = False,
     decisions_only: bool = False,
     after_cycle: AfterCycle | None = None,
     line_most: int = LINE_MOST_BYTES,
 ) -> Replayed:
-    """check: check all invariants after each cycle. decisions_only: compare no wording. after_cycle: called with the
+    """decisions_only: compare no wording. after_cycle: called with the
     line of each cycle, also of one that raises; then decisions are not compared. line_most: bytes that a line may have.
     Raises BadJournal, Differs, and what the scheduler or after_cycle raises."""
-    return _Replay(path, check, decisions_only, after_cycle, line_most).run()
+    return _Replay(path, decisions_only, after_cycle, line_most).run()
 
 
 def lines_of(path: str) -> list[dict[str, Any]]:
@@ -93,13 +91,11 @@ class _Replay:
     def __init__(
         self,
         path: str,
-        check: bool = False,
         decisions_only: bool = False,
         after_cycle: AfterCycle | None = None,
         line_most: int = LINE_MOST_BYTES,
     ) -> None:
         self._path, self._after_cycle = path, after_cycle
-        self._check = check
         self._decisions_only = decisions_only
         self._line_most = line_most
         self._then, self._now = _Statuses(), _Statuses()
@@ -227,8 +223,6 @@ class _Replay:
             if self._after_cycle is not None:
                 self._after_cycle(pending.line, self._scheduler)
         self._scheduler.state.nodes_to_notify.clear()
-        if self._check:
-            check_invariants(self._scheduler)
         if expected is None or self._after_cycle is not None:
             return
         decided: Sequence[Decision] = decisions

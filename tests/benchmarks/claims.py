@@ -11,12 +11,12 @@ from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangSeen, QueueSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.server.loop import SliceBudget
 from protos.names import GPU, RACK
 from tests.benchmarks import turns
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 NOW = 1001.0
 SETTLED = 16  # cycles before: a cluster has them in 8 s, if nothing happens

@@ -13,11 +13,11 @@ from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, GangGone, GangSeen, PodGone, PodSeen, QueueSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.server.loop import collect_seldom, freeze_gc
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 RACK_SIZE, BLOCK_SIZE = 16, 256
 WARM_UP = 5

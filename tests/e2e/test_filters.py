@@ -12,13 +12,13 @@ from central.controllers.composite import new_scheduler
 from central.kube.decode import storage_decoder
 from central.kube.decode.decoder import Decoder
 from central.scheduler.apply import apply
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
 from tests.central.kube import naive_filters
 from tests.central.kube.naive_filters import World
 from tests.central.kube.random_worlds import SPACES, Maker
+from tests.central.scheduler.invariants import check_invariants
 from tests.e2e import scheduler
 from tests.e2e.world import until
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from central.controllers.composite import new_scheduler
-from central.scheduler.invariants import check_invariants
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
 from protos.names import SPEED
+from tests.central.scheduler.invariants import check_invariants
 
 Json = dict[str, Any]
 

@@ -23,10 +23,10 @@ from central.model.decisions import (
     UpdateGangStatus,
 )
 from central.model.facts import Fact
-from central.scheduler.invariants import check_invariants
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
+from tests.central.scheduler.invariants import check_invariants
 from tests.experiments.elastic import ONLINE, Json, service, template
 
 JOBS, NODES, NODE_CPU = 1000, 5000, 8

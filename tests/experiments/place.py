@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from central.controllers.composite import new_scheduler
-from central.scheduler.invariants import check_invariants
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
+from tests.central.scheduler.invariants import check_invariants
 from tests.experiments import elastic
 from tests.experiments.elastic import ONLINE, Json, service
 

@@ -12,10 +12,10 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from central.simulator.event_queue import EventQueue
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 GPUS = 8
 AGAIN_S = 1.0  # a controller takes so long to make a pod again

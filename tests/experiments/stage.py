@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from central.controllers.composite import new_scheduler
-from central.scheduler.invariants import check_invariants
 from central.server.settings import LEVELS
 from central.simulator import documents, scenario
 from central.simulator.scenario import Scenario
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
+from tests.central.scheduler.invariants import check_invariants
 
 SEEDS = Path(__file__).parents[1] / "scenarios" / "seeds"
 

@@ -144,6 +144,6 @@ def test_the_usage_of_many_flags_is_short(monkeypatch: pytest.MonkeyPatch) -> No
     assert usages["lockstep simulate"] == "usage: lockstep simulate [FLAGS] PATH [PATH ...]\n"
     assert usages["lockstep central"] == "usage: lockstep central [FLAGS]\n"
     assert " ".join(usages["lockstep replay"].split()) == (
-        "usage: lockstep replay [-h] [--check] [--decisions-only] [--bisect] [--to FILE] FILE"
+        "usage: lockstep replay [-h] [--decisions-only] [--bisect] [--to FILE] FILE"
     )
     assert "--job" in usages["lockstep coordinate"]

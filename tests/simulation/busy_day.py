@@ -34,10 +34,10 @@ from central.model.facts import (
     Roles,
 )
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.simulation import drawn_gangs
 from tests.simulation.local_disks import LocalDisks
 from tests.simulation.placement_oracle import (

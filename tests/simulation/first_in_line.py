@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from tests.central.scheduler.invariants import check_invariants
 
 SLACK_S = 30.0
 

@@ -21,9 +21,9 @@ from central.model.facts import (
     SubGroups,
 )
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.simulation.busy_day import HALVES
 from tests.simulation.reason_checker import assert_reasons_true
 

@@ -8,9 +8,9 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.quarantine import SetAsideKey, is_gone, key_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World
 from tests.simulation.placement_oracle import (
     assert_sound,

@@ -7,8 +7,8 @@ import pytest
 
 from central.model.facts import GangGone
 from central.scheduler.apply import apply
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import FAST
 from tests.simulation.busy_day import LONG, SHORT, Day, broken, live
 

@@ -9,8 +9,8 @@ from central.model.decisions import Decision
 from central.model.facts import Fact
 from central.scheduler import cycle, rebuild
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
+from tests.central.scheduler.invariants import check_invariants
 from tests.simulation import test_days_of_jobs
 from tests.simulation.busy_day import LONG, SHORT, Day, Size
 from tests.simulation.injected_bugs import Injector

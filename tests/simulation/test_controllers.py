@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import examples
 
 OWNERS = st.sampled_from(["", "a", "a", "b"])

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
 from central.simulator.simulation_result import SimulationResult
+from tests.central.scheduler.invariants import check_invariants
 from tests.experiments.elastic import Json, service, template
 from tests.experiments.pollux.workload import PRODUCT
 

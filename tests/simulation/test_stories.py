@@ -7,10 +7,10 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import examples
 from tests.simulation.fact_strategies import FACTS
 from tests.simulation.placement_oracle import assert_sound, assert_within_budgets

@@ -8,12 +8,12 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from central.simulator import scenario
 from central.simulator.documents import SourceLocation
 from central.simulator.simulation import Simulation
+from tests.central.scheduler.invariants import check_invariants
 from tests.simulation.test_time_sharing_days import GPUS, NODES, QUANTUM_S, Job, cluster
 
 TOLERANCE_S = 2.0

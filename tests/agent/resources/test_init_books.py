@@ -13,7 +13,6 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeReported, PodGone, PodSeen
 from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import fold_shares
 from protos.names import GPU, GPU_SHARE
@@ -22,6 +21,7 @@ from tests.agent.resources.kubelet_reuse import Container, effective
 from tests.agent.resources.test_init_containers import any_shapes
 from tests.central import factories
 from tests.central.kube.raw_objects import reader
+from tests.central.scheduler.invariants import check_invariants
 from tests.fakes.eventually import eventually
 from tests.fakes.nodebox import NodeBox, node_box
 

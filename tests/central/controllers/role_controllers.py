@@ -11,9 +11,9 @@ from central.model.decisions import Bind, Create, Decision, Evict, SetSize
 from central.model.facts import Answered, BindDone, ElasticSeen, Fact, PodGone
 from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
 from tests.central.kube import controller_fixtures as made
+from tests.central.scheduler.invariants import check_invariants
 
 READER = Decoder(("lockstep",), factories.LEVELS)
 Wanted = Iterator[tuple[str, Json]]  # names and manifests of the pods that the object asks for

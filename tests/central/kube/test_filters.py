@@ -16,13 +16,13 @@ from central.model.volumes import ClaimGone, VolumeGone
 from central.scheduler import placement
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from tests.central.kube import naive_filters
 from tests.central.kube.naive_filters import World
 from tests.central.kube.random_worlds import CELL, HOST, ZONE, Maker
+from tests.central.scheduler.invariants import check_invariants
 
 
 def believed(world: World, reader: Decoder) -> Scheduler:

@@ -22,9 +22,9 @@ from central.model.limits import RULES_ALIKE
 from central.model.pod_rules import Apart, Expression, Peers, Rules, Selector
 from central.model.volumes import ClaimSeen, StorageClassSeen, VolumeSeen
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.counted_calls import calls
 
 FEW = 150

@@ -11,10 +11,10 @@ from central.model.defaults import ACROSS_NAMESPACES
 from central.model.facts import EvictDone, Fact, PodGone, PodSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption.preemption_request import outranks
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 BY_PRIORITY = partial(outranks, ACROSS_NAMESPACES)
 OF_PODS = (

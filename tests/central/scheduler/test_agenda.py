@@ -11,9 +11,9 @@ from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, PodGone, QueueSeen
 from central.scheduler.agenda import ROUND_S
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 
 NEVER_S = 1e9

@@ -13,11 +13,11 @@ from central.model.facts import Fact, PodSeen
 from central.scheduler import binding
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.snapshot.draft import Draft
 from protos.names import GPU, GPU_SHARE
 from protos.topology import indices_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 HOMES = ("a", "b", "a", "c")  # the node that each member must have, by a label
 

@@ -7,11 +7,11 @@ from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import BindDone, BindFailed, Fact, PodGone, QueueSeen, Taint
 from central.scheduler import cycle
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.partial_gangs import UNDO_AFTER_S
 from protos.names import DOMAINS, RACK
 from tests.central import factories
 from tests.central.scheduler import small_cluster
+from tests.central.scheduler.invariants import check_invariants
 
 
 def told(decisions: list[Decision], name: str) -> str:

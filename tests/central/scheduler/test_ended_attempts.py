@@ -14,7 +14,6 @@ from central.model.facts import Fact, SubGroups
 from central.model.pod_rules import Rules
 from central.scheduler import work_meter
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import packing
 from central.scheduler.placement.subgroup_search import ATTEMPTS
 from central.scheduler.scheduler import Scheduler
@@ -22,6 +21,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import FIRST_LIMIT, LONG_FACTOR
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.state_copy import fingerprint
 
 NOW = 1000.0

@@ -16,13 +16,13 @@ from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters import node_filters
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import BIND_FAILED
 from central.scheduler.queues import quota
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.scoring import preferences
 from central.scheduler.scoring.preferences import PreferenceScore, Score
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 from tests.central.scheduler.volumes.test_local_volumes import gang, racks, volume
 

@@ -10,7 +10,6 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler import containment, refusal_reasons
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.columns import Columns
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.reservation.release_forecast import ReleasablePods
@@ -20,6 +19,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.volumes.free_volumes import FreeVolumes
 from central.scheduler.work_meter import WorkLimitReached
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 
 APART = factories.pod("p", 1, rules=factories.apart("x", factories.HOST), labels=(("app", "x"),))

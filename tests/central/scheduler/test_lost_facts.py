@@ -22,10 +22,10 @@ from central.model.facts import (
 )
 from central.scheduler import apply as apply_module
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status.status_writes import FAILED_S
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 
 Register = Callable[[type, bool], None]

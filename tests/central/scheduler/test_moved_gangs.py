@@ -10,9 +10,9 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict, UpdateGangStatus
 from central.model.facts import BindDone, EvictDone, Fact, GangSeen, NodeGone, PodGone, PodSeen
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 RACKS, NODES, FAILURES = 4, 3, 100
 

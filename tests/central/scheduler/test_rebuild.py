@@ -16,7 +16,6 @@ from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import EVICTION_AGREED, EVICTION_ENDED, start_leaving
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.queues.queue_tree import Queues
@@ -30,6 +29,7 @@ from central.scheduler.state.gangs import Gang
 from central.scheduler.state.owner_gangs import HOLD_S
 from central.scheduler.status import gang_status
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 from tests.simulation.local_disks import LocalDisks
 

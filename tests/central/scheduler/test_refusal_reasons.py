@@ -10,12 +10,12 @@ from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler import refusal_reasons
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import explain
 from central.scheduler.placement.explain import WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.state_copy import fingerprint
 from tests.central.scheduler.test_cycle import told
 from tests.counted_calls import calls

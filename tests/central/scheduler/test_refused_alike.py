@@ -11,13 +11,13 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodGone, QueueSeen
 from central.scheduler import gang_attempt, refused_alike
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World
 from tests.counted_calls import calls
 

@@ -16,11 +16,11 @@ from central.model.jobspec import ElasticTask
 from central.scheduler import apply as apply_module
 from central.scheduler import containment
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues import quota
 from central.scheduler.scheduler import Scheduler
 from central.server.queries import SET_ASIDE_OF_CLUSTER, explain
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 from tests.central.scheduler.whole_cycle import WholeCycle
 

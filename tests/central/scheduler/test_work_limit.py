@@ -10,7 +10,6 @@ from central.model.facts import Fact
 from central.scheduler import gang_attempt, work_meter
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.gang_attempt import LONG_S
-from central.scheduler.invariants import check_invariants
 from central.scheduler.pass_claims import UNDECIDED, UNDECIDED_LARGEST
 from central.scheduler.placement.explain import LARGEST_LIMIT, WORK_LIMIT
 from central.scheduler.scheduler import Scheduler
@@ -24,6 +23,7 @@ from central.scheduler.work_meter import (
 )
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.state_copy import fingerprint
 
 NOW = 1000.0

@@ -9,12 +9,12 @@ from central.model.facts import BindFailed, EvictDone, Fact, NodeSeen, PodGone, 
 from central.model.jobspec import ElasticTask, JobMember
 from central.scheduler.cycle import schedule_once
 from central.scheduler.elastic.elastic_gang import ElasticGang
-from central.scheduler.invariants import check_invariants
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import job
 
 MODELS = {"fast": "NVIDIA-A100-SXM4-80GB", "slow": "Tesla-T4"}

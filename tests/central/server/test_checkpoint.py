@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from central.controllers.composite import ControllersMemory, jobs_of, new_scheduler
 from central.model.stored_fields import NOT_STORED
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from central.scheduler.memory import SchedulerMemory
 from central.scheduler.scheduler import Scheduler
 from central.server import checkpoint, codec
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.server.any_values import JSON, any_of
 from tests.effort import examples
 from tests.golden import play

@@ -15,7 +15,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, HyperNodeSeen, Member, NodeSilent
 from central.scheduler import gang_attempt
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.cluster_node import NodePlan
 from central.server import loop as loop_module
 from central.server.journal import Journal
@@ -23,6 +22,7 @@ from central.server.loop import LONG_ASKED_S, LONG_S, SLICE_S, LongAttempt, Loop
 from central.server.queries import ClusterQueries
 from central.server.replay import replay
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants, check_journal
 from tests.fakes.eventually import eventually
 
 
@@ -170,7 +170,8 @@ def test_its_journal_replays(tmp_path: Path) -> None:
         loop.put(factories.pod("two", 9))
         assert world.bound.wait(60.0)
     kept.close()
-    done = replay(str(tmp_path / "live.journal"), check=True)
+    check_journal(str(tmp_path / "live.journal"))
+    done = replay(str(tmp_path / "live.journal"))
     assert (done.facts, done.decisions) == (4, 3)  # a bind and two status updates
 
 
@@ -257,7 +258,8 @@ def test_a_long_cycle_is_cut_and_its_journal_replays(
     assert [line for line in world.log if "bind" in line] == [
         f"bind p{i:02} to a" for i in range(8)
     ]
-    assert replay(str(tmp_path / "cut.journal"), check=True).decisions > 20
+    check_journal(str(tmp_path / "cut.journal"))
+    assert replay(str(tmp_path / "cut.journal")).decisions > 20
 
 
 @pytest.mark.slow

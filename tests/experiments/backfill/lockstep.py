@@ -8,10 +8,10 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import EvictDone, Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.simulator.event_queue import EventQueue
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.experiments.backfill.days import Day, Job
 
 LATEST_S = 100 * 24 * 3600.0

@@ -15,11 +15,11 @@ from central.controllers.composite import new_scheduler
 from central.kube.decode import api_kinds
 from central.kube.decode.decoder import Decoder
 from central.model.decisions import Bind, Decision
-from central.scheduler.invariants import check_invariants
 from central.server.leader_election import LeaderElection
 from central.server.leader_parts import LeaderParts, Ready
 from central.server.loop import Loop
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.simulation.nemesis.model import History
 from tests.simulation.nemesis.virtual_api import Backup, Link, VirtualApi, VirtualClient, Weather
 from tests.simulation.nemesis.virtual_nodes import Nodes, User

@@ -26,8 +26,8 @@ from central.model.facts import Answered, BindDone, Fact, NodeGone
 from central.model.timestamps import stamp
 from central.model.volumes import VolumeSeen
 from central.scheduler import cycle
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 Json = dict[str, Any]
 Place = tuple[str, str]  # kind and name; all is in one namespace

@@ -11,9 +11,9 @@ from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos import names
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 READER = Decoder(["lockstep", "volcano"], factories.LEVELS)
 GROUP = names.GROUP_NAMES[0]

@@ -26,11 +26,11 @@ from central.model.facts import Answered, BindDone, EvictDone, Fact, PodGone, Qu
 from central.model.json_types import Json
 from central.model.resources import ROOT
 from central.scheduler.cycle import due
-from central.scheduler.invariants import check_invariants
 from tests.central.poison.by_field.examples import Watched
 from tests.central.poison.by_field.field_walk import apply, sampled
 from tests.central.poison.by_field.leftovers import grown, sizes
 from tests.central.poison.world import CYCLE_S, READ_S, World
+from tests.central.scheduler.invariants import check_invariants
 from tests.own_memory import own_bytes
 from tests.own_time import own_time
 

@@ -15,9 +15,9 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen, Fact, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 DRIVER = "gpu.example"
 GPUS = DeviceClassSeen(DRIVER, "", (f'device.driver == "{DRIVER}"',))

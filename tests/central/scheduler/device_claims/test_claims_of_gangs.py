@@ -20,7 +20,6 @@ from central.model.device_claims import (
 )
 from central.model.facts import BindFailed, DeviceClassSeen, Fact, PodGone
 from central.model.pod_rules import Requirement
-from central.scheduler.invariants import check_invariants
 from central.scheduler.rebuild import rebuild
 from central.server import checkpoint
 from protos.names import RACK
@@ -39,6 +38,7 @@ from tests.central.scheduler.device_claims.devices import (
     slice_of,
     spec,
 )
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import seeds
 
 

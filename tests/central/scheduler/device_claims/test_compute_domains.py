@@ -7,10 +7,10 @@ from central.model.decisions import Bind, UpdateGangStatus
 from central.model.device_claims import Device, DeviceAttribute, DeviceRequest, SliceSeen
 from central.model.facts import DeviceClassSeen, Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import CLIQUE, CLIQUES, COMPUTE_DOMAIN, RACK
 from tests.central import factories
 from tests.central.scheduler.device_claims.devices import gang, spec
+from tests.central.scheduler.invariants import check_invariants
 
 DRIVER = "compute-domain.nvidia.com"
 READ = f"device.attributes['{DRIVER}']"

@@ -14,13 +14,13 @@ from central.model.device_claims import (
 )
 from central.model.facts import BindFailed, DeviceClassSeen, Fact, NodeGone, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.rebuild import rebuild
 from central.scheduler.scheduler import Scheduler
 from protos.names import BY_CLASS, GPU, RACK
 from tests.central import factories
 from tests.central.scheduler.device_claims import devices
 from tests.central.scheduler.device_claims.devices import DRIVER, gpus
+from tests.central.scheduler.invariants import check_invariants
 
 SERVING = replace(devices.GPUS, resource=GPU)
 

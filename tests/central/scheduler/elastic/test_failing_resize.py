@@ -6,12 +6,12 @@ from central.model.facts import Fact
 from central.model.jobspec import ElasticTask, JobMember
 from central.scheduler.cycle import schedule_once
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import EVICTED
 from central.scheduler.quarantine import CYCLE
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 TASK = ElasticTask("w", 1, 4)
 MEMBERS = range(4)

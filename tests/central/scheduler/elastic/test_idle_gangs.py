@@ -9,9 +9,9 @@ from central.model.decisions import IDLE, Decision, Evict
 from central.model.facts import Fact, GpusIdle, QueueSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.elastic.idle_gangs import FRESH_S
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 HOUR_S = 3600.0
 

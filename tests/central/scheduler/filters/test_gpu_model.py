@@ -8,9 +8,9 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters.gpu_model import mismatch
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB"
 

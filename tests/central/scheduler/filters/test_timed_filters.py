@@ -11,9 +11,9 @@ from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, NodeSeen, PodSpec, Toleration
 from central.scheduler import cycle, rebuild
 from central.scheduler.filters import node_filters
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 SHY = Toleration("shy", "Exists", "", "")
 NODES: list[Fact] = [

@@ -9,12 +9,12 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen, Taint
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import OBSERVED
 from central.scheduler.scheduler import Scheduler
 from protos.topology import Grant
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 TOPOLOGY = factories.topology(4, ((0, 1), (2, 3)), shares=True)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from central.model.decisions import UpdateGangStatus
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import RDMA
 from protos.topology import Grant, NodeTopology, indices_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.inventory import test_nics
 from tests.central.scheduler.inventory.test_nics import cards, gpus, node, scheduler
 from tests.effort import seeds

@@ -10,11 +10,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import SHARE
 from protos.topology import indices_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 

@@ -17,10 +17,10 @@ from central.model.facts import (
 )
 from central.scheduler.apply import apply
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.hypernode_tree import HyperNodeTree
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import seeds
 
 NODES = [factories.node(name, labels={"row": name[0]}) for name in ("a1", "a2", "b1", "b2", "c1")]

@@ -9,11 +9,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, EmitWarning
 from central.model.facts import Fact, GangSeen, NodeReported, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory import nics
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def report(

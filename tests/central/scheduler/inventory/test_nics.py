@@ -8,11 +8,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import Fact, NodeSeen, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU, RDMA
 from protos.topology import Grant, Hca, NodeTopology, RdmaLimit
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 WISH = (("hca_handle", 8), ("hca_object", 1000))
 

@@ -6,11 +6,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import CHASSIS, CLIQUE, RACK
 from protos.topology import NodeTopology
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def tray(clique: str, chassis: str = "c") -> NodeTopology:

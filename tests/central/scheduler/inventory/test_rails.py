@@ -6,13 +6,13 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import NodeSeen, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import RAIL, RDMA
 from protos.topology import Grant, NodeTopology
 from tests.central import factories
 from tests.central.kube.raw_objects import container, reader
 from tests.central.kube.raw_objects import pod as raw_pod
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.inventory.test_nics import cards, topology
 
 RAIL_1 = f"{RAIL}1"

@@ -11,13 +11,13 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import Bundle, PlacementRequest, SubgroupRequest, fit
 from central.scheduler.placement.balanced import parts, unevenness
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BALANCE, BLOCK, NODE, RACK, ZONE
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 

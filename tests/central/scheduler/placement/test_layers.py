@@ -12,7 +12,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, PodGone, PodSpec, SubGroupLayer, SubGroups
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import Bundle, PlacementRequest, SubgroupRequest, explain, fit
 from central.scheduler.placement.equal_subgroups import are_countable
 from central.scheduler.scheduler import Scheduler
@@ -20,6 +19,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, NODE, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 Rows = frozenset[int]

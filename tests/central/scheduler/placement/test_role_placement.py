@@ -12,7 +12,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import PodGone, PodSeen, Roles
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest, RolePreferences, fit
 from central.scheduler.placement.role_placement import (
     RolePlacementProblem,
@@ -25,6 +24,7 @@ from central.scheduler.snapshot.draft import Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 TF = Roles(near=(("ps", "worker"),), apart=(("ps", "ps"),))

@@ -10,12 +10,12 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodSeen, PodSpec, Roles, SubGroups
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import BLOCK, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.placement.test_subgroups import cut, holds, small
 from tests.effort import ALL_SEEDS, seeds
 

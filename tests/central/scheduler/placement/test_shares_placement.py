@@ -12,7 +12,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind
 from central.model.facts import Fact, PodSpec, Roles, SubGroups
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.gpu_shares import NOTHING
 from central.scheduler.placement import PlacementRequest, RolePreferences, SubgroupRequest, fit
 from central.scheduler.placement.role_placement import build_problem
@@ -21,6 +20,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import NODE, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 PAIRS = ((0, 1), (2, 3))

@@ -7,9 +7,9 @@ import pytest
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import PACK, RACK, SPREAD
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def placed(*facts: Fact, policy: str = PACK) -> dict[str, str]:

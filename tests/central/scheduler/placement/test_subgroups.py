@@ -13,7 +13,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, PodGone, SubGroups
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import (
     PlacementRequest,
     SubgroupRequest,
@@ -26,6 +25,7 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, ISLAND, NUMA, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 RING = "ring"  # a label: pods of one ring are a group

@@ -12,7 +12,6 @@ from central.model.facts import Fact, GangSeen, PodSeen
 from central.scheduler import placement
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.preemption_request import PreemptionRequest
@@ -21,6 +20,7 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import GPU_SHARE, RACK
 from tests.central import factories
 from tests.central.scheduler.exact.victims import Victims
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import BY_PRIORITY, job
 
 NOW = 200.0

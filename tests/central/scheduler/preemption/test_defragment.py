@@ -12,7 +12,6 @@ from central.model.decisions import Evict
 from central.model.facts import Fact, GangSeen, NodeGone, PodSeen
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import defragment
 from central.scheduler.preemption.eviction_rules import SETTLED_S
@@ -22,6 +21,7 @@ from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.exact.model import Model, Sum
 from tests.central.scheduler.exact.space import nodes_of, place, pods_of
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import BY_PRIORITY, World, job
 
 LONG_S = SETTLED_S + 1

@@ -17,12 +17,12 @@ from central.model.facts import Fact, QueueSeen
 from central.scheduler import pending_cause
 from central.scheduler.apply import apply
 from central.scheduler.cycle import decide, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues import claim_in_flight, fair_share
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.counted_calls import calls
 
 NOW = 1001.0

@@ -9,7 +9,6 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, PodGone
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import placement_attempts
 from central.scheduler.preemption import preemption_plan
@@ -20,6 +19,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import GangKey
 from protos.names import NODE, RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import BY_PRIORITY
 
 NODES, PER_RACK = 48, 4

@@ -8,10 +8,10 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
 from tests.central.scheduler.exact.model import Model, Sum, total
 from tests.central.scheduler.exact.space import nodes_of, place, pods_of
+from tests.central.scheduler.invariants import check_invariants
 
 NODE = 4  # GPUs
 

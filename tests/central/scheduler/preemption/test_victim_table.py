@@ -11,7 +11,6 @@ from central.model.decisions import Evict
 from central.model.facts import Fact, PodGone
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption.victim_table import (
     FEW_ROWS,
     LEFT_UNREAD,
@@ -22,6 +21,7 @@ from central.scheduler.preemption.victim_table import (
 )
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 NODES = 600
 PODS = 8 * NODES

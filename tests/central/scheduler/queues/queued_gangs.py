@@ -8,10 +8,10 @@ from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.defaults import USAGE_HALF_LIFE_S
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def queue(name: str, **fields: object) -> QueueSeen:

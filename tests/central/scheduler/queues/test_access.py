@@ -9,10 +9,10 @@ from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, NamespaceSeen, PodSeen, QueueAccess, QueueSeen
 from central.model.pod_rules import Expression
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 TEAM = (Expression("team", "In", ("a",)),)
 RULES = {

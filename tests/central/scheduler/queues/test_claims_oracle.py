@@ -10,7 +10,6 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.exact.queue_claims import (
@@ -25,6 +24,7 @@ from tests.central.scheduler.exact.queue_claims import (
     teams_of,
 )
 from tests.central.scheduler.exact.shares import Team
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import examples
 
 MOST_VICTIMS = 4

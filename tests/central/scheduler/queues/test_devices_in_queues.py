@@ -14,7 +14,6 @@ from central.model.facts import DeviceClassSeen, Fact, PodGone, PodSpec
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.scheduler.device_claims.device_allocation import DeviceAllocation
-from central.scheduler.invariants import check_invariants
 from central.scheduler.preemption import harm
 from central.scheduler.rebuild import rebuild
 from central.scheduler.scheduler import Scheduler
@@ -23,6 +22,7 @@ from tests.central import factories
 from tests.central.kube import api_fixtures
 from tests.central.scheduler.device_claims import devices
 from tests.central.scheduler.device_claims.devices import DRIVER, claim, gpus, pod, spec
+from tests.central.scheduler.invariants import check_invariants
 
 COUNTED = BY_CLASS + DRIVER
 

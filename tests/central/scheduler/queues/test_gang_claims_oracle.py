@@ -13,7 +13,6 @@ from central.model.decisions import Bind
 from central.model.defaults import ACROSS_NAMESPACES, ACROSS_NONE, ACROSS_QUEUES
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import RACK
 from tests.central import factories
 from tests.central.scheduler.exact.model import Model
@@ -30,6 +29,7 @@ from tests.central.scheduler.exact.queue_claims import (
     teams_of,
 )
 from tests.central.scheduler.exact.shares import Team
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.queues.queued_gangs import members
 from tests.central.scheduler.queues.test_claims_oracle import TEAMS, queue_facts, teams
 from tests.effort import examples

@@ -11,13 +11,13 @@ from central.kube.decode.fields import MalformedObject
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.gpu_currency import GpuCurrency
 from central.server import checkpoint, journal
 from protos.names import GPU, MIG
 from tests.central import factories
 from tests.central.factories import SLICE
 from tests.central.kube import api_fixtures
+from tests.central.scheduler.invariants import check_invariants
 
 
 def bound(*facts: Fact, mig_fractions: dict[str, Fraction] | None = None) -> list[str]:

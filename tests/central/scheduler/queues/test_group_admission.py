@@ -5,9 +5,9 @@ from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, GangSeen, QueueSeen
 from central.scheduler import cycle
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 NODE = factories.node("a", gpus=0, cpu=8_000)
 

@@ -6,8 +6,8 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NamespaceSeen, PriorityGone, PrioritySeen, QueueGone
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.queues.queued_gangs import (
     bound,
     gang,

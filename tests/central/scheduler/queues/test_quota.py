@@ -8,7 +8,6 @@ import pytest
 from central.model.facts import Fact, GangGone, PodGone, PodSeen, QueueGone, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.claimable_quota import shortfalls
 from central.scheduler.queues.entitlement import fair_shares
 from central.scheduler.queues.queue_claims import Claim, Loss
@@ -17,6 +16,7 @@ from central.scheduler.queues.quota import usage_level
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.queues.queued_gangs import (
     bound,
     gang,

@@ -10,12 +10,12 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.queue_tree_node import USER
 from central.scheduler.queues.tenant_limits import identity_of, user_of
 from central.scheduler.scheduler import Scheduler
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 QUEUES = ("a", "b")
 

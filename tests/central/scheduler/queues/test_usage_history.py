@@ -7,10 +7,10 @@ from central.model.decisions import Bind, Decision, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PastUsageSeen, PodGone, QueuePast, QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.queues.usage_history import DecayedUsage
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World, job
 
 HALF_S = 100.0

@@ -7,11 +7,11 @@ import pytest
 
 from central.model.facts import Fact, NodeGone, PodGone, QueueGone, QueueSeen
 from central.scheduler.apply import apply
-from central.scheduler.invariants import check_invariants
 from central.scheduler.reservation.reservation import Reservation, rough_duration
 from central.scheduler.state.gangs import GangKey
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World, job
 
 

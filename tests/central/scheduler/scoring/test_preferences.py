@@ -7,9 +7,9 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeSeen, PodSeen, Taint, Toleration
 from central.model.pod_rules import Nearer, Requirement, Rules, Spread
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 ZONE = "zone"
 FAST = (Requirement("disk", "In", ("fast",)),)

@@ -8,12 +8,12 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import BindFailed, Fact, NodeGone, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import SHARE
 from protos.names import GPU, GPU_SHARE, REST_OF_POD
 from protos.topology import Grant, indices_of
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 

@@ -13,13 +13,13 @@ from central.model.facts import Fact, GangGone, PodGone
 from central.model.json_types import Json
 from central.scheduler import rebuild
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.owner_gangs import OBJECT_HOLD_S
 from central.server.queries import explain
 from protos import names
 from tests.central import factories
 from tests.central.kube import controller_fixtures as made
+from tests.central.scheduler.invariants import check_invariants
 
 READER = Decoder(("lockstep",), factories.LEVELS)
 

@@ -6,7 +6,6 @@ import pytest
 
 from central.model.facts import EvictDone, Fact, PodGone
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.inventory.pods import start_leaving
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import gang_members
@@ -16,6 +15,7 @@ from central.scheduler.state.handlers import (
     EVICTION_UNKNOWN_S,
 )
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.queues.queued_gangs import played
 
 RUNNING = factories.pod("p", 1, "g", node="a", phase="Running")

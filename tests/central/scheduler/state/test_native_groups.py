@@ -4,8 +4,8 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World
 
 

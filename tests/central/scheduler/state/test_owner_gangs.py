@@ -6,10 +6,10 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision
 from central.model.facts import Fact, OwnerGone, OwnerSeen, PodGone, PodSeen
 from central.scheduler.cycle import due, schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.owner_gangs import HOLD_S
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 OLD, NEW = "replicaset/web-old", "replicaset/web-new"
 

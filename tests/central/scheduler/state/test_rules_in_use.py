@@ -6,8 +6,8 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import PodGone
 from central.model.pod_rules import Expression, Near, Peers, Rules, Selector
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 @pytest.mark.parametrize("values", [("web",), ()])

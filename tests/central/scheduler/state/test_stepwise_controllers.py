@@ -6,11 +6,11 @@ from central.model.decisions import Bind
 from central.model.facts import Fact
 from central.model.json_types import Json
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 from tests.central.kube import stepwise_fixtures as made
 from tests.central.kube.controller_fixtures import pod
+from tests.central.scheduler.invariants import check_invariants
 
 READER = Decoder(("lockstep", "volcano"), factories.LEVELS)
 

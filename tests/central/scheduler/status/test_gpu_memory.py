@@ -6,11 +6,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, EmitWarning, Evict
 from central.model.facts import EvictDone, Fact, MemoryExceeded, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.gpu_sharing import LEAST, MEMORY, SHARE
 from protos.topology import MemoryOver
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 GIB = 2**30
 

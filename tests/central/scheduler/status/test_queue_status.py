@@ -9,9 +9,9 @@ from central.model.resources import GPU_EQUIVALENTS
 from central.scheduler import cycle
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.status.queue_status import quantities
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def queue(name: str, **fields: object) -> QueueSeen:

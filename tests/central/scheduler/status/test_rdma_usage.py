@@ -6,11 +6,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning
 from central.model.facts import Fact, NodeGone, PodSeen, RdmaUsed
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.server.queries import explain, node_views
 from protos.topology import RdmaLimit, RdmaUse
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 
 def say(made: Scheduler, *facts: Fact, now: float = 0.0) -> list[Decision]:

@@ -8,11 +8,11 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning, Evict, UpdateGangStatus
 from central.model.facts import GangSeen, NodeGone, NodeReported
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.status import gang_status
 from protos.topology import NodeTopology
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 

@@ -16,10 +16,10 @@ from central.model.volumes import (
     VolumeSeen,
 )
 from central.scheduler.cycle import schedule_once
-from central.scheduler.invariants import check_invariants
 from central.scheduler.scheduler import Scheduler
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 
 IN_R2 = ((Requirement(RACK, "In", ("r2",)),),)
 WAITING = StorageClassSeen("fast", "disk", waits=True)

@@ -21,12 +21,12 @@ from central.scheduler import placement
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters.interpod import describe_requests
-from central.scheduler.invariants import check_invariants
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
 LOCAL = StorageClassSeen("local", "kubernetes.io/no-provisioner", waits=True)

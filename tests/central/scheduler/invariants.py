@@ -1,6 +1,10 @@
-"""Invariants of the scheduler after every cycle, recomputed from scratch. Tests and
-`lockstep replay --check` check them. The live scheduler does not: a check costs more than a cycle."""
+"""Invariants of the scheduler after every cycle, recomputed from scratch. Tests check them. The live scheduler does
+not: a check costs more than a cycle.
 
+    python -m tests.central.scheduler.invariants JOURNAL     checks them in a replay, such as that of a bug report
+"""
+
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
@@ -8,6 +12,7 @@ from typing import cast
 
 import numpy as np
 
+from central.controllers.composite import BatchControllers
 from central.model.volumes import Volumes
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
@@ -25,9 +30,11 @@ from central.scheduler.scoring.preferences import PreferenceScore
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.status.gang_status import phase
+from central.server import replay
 from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
 from protos.topology import RdmaLimit, mask_of
+from tests.central.controllers import controller_invariants
 
 NONE = NicCapacity({}, RdmaLimit())
 ALL = slice(None)
@@ -57,10 +64,16 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _queues(scheduler)
     _min_resources(scheduler)
     _cached_capacities(state, classes)
-    scheduler.controllers.check(state)
+    if isinstance(scheduler.controllers, BatchControllers):
+        controller_invariants.check(scheduler.controllers, state)
     state.pending.columns.check(state.pending.waiting.values())
     _leaving_pods(state)
     scheduler.refused.check()
+
+
+def check_journal(path: str) -> None:
+    """Replays the journal, and checks the invariants after each of its cycles."""
+    replay.replay(path, after_cycle=lambda _, scheduler: check_invariants(scheduler))
 
 
 def _leaving_pods(state: ClusterState) -> None:
@@ -459,3 +472,7 @@ def _volumes(state: ClusterState) -> None:
     assert assignment.free.reserved == {*volumes, *assignment.assigned()}, (
         "volumes are reserved for no claim"
     )
+
+
+if __name__ == "__main__":
+    check_journal(sys.argv[1])

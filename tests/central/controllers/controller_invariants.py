@@ -1,5 +1,8 @@
-"""Invariants of the Jobs after every cycle, recomputed from scratch. Raises AssertionError."""
+"""Invariants of the controllers after every cycle, recomputed from scratch. Raises AssertionError."""
 
+from central.controllers.command import CommandController, _target
+from central.controllers.composite import BatchControllers
+from central.controllers.elastic_objects import ElasticObjects
 from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import TRANSITIONS
@@ -7,7 +10,30 @@ from central.model.jobspec import FINISHED
 from central.scheduler.state.cluster_state import ClusterState
 
 
-def check(jobs: JobStore, state: ClusterState) -> None:
+def check(controllers: BatchControllers, state: ClusterState) -> None:
+    _commands(controllers.commands)
+    _elastic_objects(controllers.elastic)
+    for each in (controllers.crons, controllers.flows):
+        name = type(each).__name__
+        assert each._alarms.keys() <= each.by_name.keys(), f"{name}: an alarm for a deleted object"
+        assert not each._changed, f"{name}: a changed object was not reconciled"
+    _jobs(controllers.jobs, state)
+
+
+def _commands(commands: CommandController) -> None:
+    issued, handled = commands._issued, commands._handled
+    assert issued | handled <= commands.by_name.keys(), "state is kept for a deleted Command"
+    targets = [_target(commands.by_name[key]) for key in issued - handled]
+    assert len(targets) == len(set(targets)), "two Commands for one target are in progress"
+
+
+def _elastic_objects(elastic: ElasticObjects) -> None:
+    for name, known in elastic.by_name.items():
+        assert known.name == name
+        assert elastic.by_gang.get(known.key) is not None, "an elastic object has no entry"
+
+
+def _jobs(jobs: JobStore, state: ClusterState) -> None:
     theirs: dict[tuple[str, str], dict[str, object]] = {}
     for pod in state.pods.values():
         if (part := pod.seen.part) is not None:
