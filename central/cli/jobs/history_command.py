@@ -15,6 +15,7 @@ from central.server.grpc import query_client
 ENDED = "ended"
 HOUR_S = 3600.0
 INDENT = 14
+LEAST_WAIT_S = 1.0  # shorter ones are left out of the page
 EVENTS = columns("Time, Event, Cause, What")
 HAPPENED = columns("Time, Whose, Event, Cause, What")
 WAITS = columns("Since, #Waited, Cause, Why")
@@ -121,6 +122,7 @@ def page(record: Json, most: int | None) -> str:
             each["reason"],
         )
         for each in record["waits"]
+        if each["until"] is None or each["until"] - each["since"] >= LEAST_WAIT_S
     ]
     return text + (
         "\n" + terminal_table.table(WAITS, waits, wide=False, most=most) if waits else ""

@@ -131,13 +131,17 @@ def _on_drained_nodes(job: Job, elastic: ElasticTask) -> list[int]:
 
 
 def _lost(job: Job, elastic: ElasticTask) -> list[int]:
-    """Lost members that no policy speaks for, highest number first."""
+    """Lost members without a new pod that no policy speaks for, highest number first."""
     task = job.spec.task(elastic.task)
     assert task is not None
     found: list[int] = []
+    there = job.current()
     for number in task.indices:
         name = pod_name(job.spec, task, number)
-        if name not in job.lost:
+        pod = there.get(name)
+        if name not in job.lost or (
+            pod is not None and pod.phase == "Pending" and not pod.deleting
+        ):
             continue
         evicted = JobEvent(POD_EVICTED, task, (name,), "", name)
         if name in job.by_scheduler or job_events.policy_for(job.spec, evicted) is None:
@@ -169,6 +173,6 @@ def event(job: Job, status: JobStatus, now: float) -> Decision:
     reason = GREW if after > before else SHRANK
     going = _going(job, elastic, set(job.members))
     is_loss = any(each.is_loss and each.why == status.resized for each in going)
-    reason = MEMBER_LOST if is_loss else reason
+    reason = MEMBER_LOST if is_loss or after == before else reason
     place = about(API, "Job", *job.key, job.spec.uid)
     return build_event(place, reason, message, now, warning=is_loss, of_now=True)

@@ -35,6 +35,7 @@ class GangRecord:
     activities: dict[str, float] = field(default_factory=dict)  # GPU-seconds of members' GPUs
     counted: float = 0.0
     dropped: int = 0  # events
+    sizes_are_told: bool = False  # by Events of its Job, with the reason; not kept
 
     def note(self, at: float, what: str, text: str = "", cause: str = "") -> None:
         event = {"at": at, "what": what, "text": text[:TEXT_MOST], "cause": cause}

@@ -15,10 +15,29 @@ from typing import NamedTuple
 import orjson
 
 from central.model import wording
-from central.model.decisions import Bind, Create, Decision, Delete, Evict, UpdateGangStatus
-from central.model.event_reasons import SLOW_MEMBERS, TRAINING_HANGS, WEAK_PAIRS
+from central.model.decisions import (
+    Bind,
+    Create,
+    Decision,
+    Delete,
+    EmitWarning,
+    Evict,
+    UpdateGangStatus,
+)
+from central.model.event_reasons import (
+    GPU_MEMORY_EXCEEDED,
+    GPU_UNHEALTHY,
+    GREW,
+    MEMBER_LOST,
+    NIC_UNHEALTHY,
+    RDMA_LIMIT_REACHED,
+    SHRANK,
+    SLOW_MEMBERS,
+    TRAINING_HANGS,
+    WEAK_PAIRS,
+)
 from central.model.facts import BindDone, BindFailed, Fact, GangGone, GangSeen, PodGone, PodSeen
-from central.model.json_types import Json, ReadOnlyJson
+from central.model.json_types import Json
 from central.model.phases import INQUEUE
 from central.model.resources import GPU_UNITS
 from central.scheduler.inventory.pods import Pod
@@ -44,8 +63,18 @@ from central.server.stats.gang_counters import lost_gpu_s
 
 BYTES_MOST = 16 << 20  # of the records of gangs that have ended
 NODES_NAMED = 3  # in the text of an event
-# What the coordinator of an elastic Job finds.
-_FOUND = {TRAINING_HANGS: "hangs", WEAK_PAIRS: "weak pairs", SLOW_MEMBERS: "slow members"}
+# Events of pods and Jobs that the record tells, with their messages.
+_SIZES = {GREW: "grew", SHRANK: "shrank", MEMBER_LOST: "member lost"}
+_FOUND = {
+    **_SIZES,
+    TRAINING_HANGS: "hangs",
+    WEAK_PAIRS: "weak pairs",
+    SLOW_MEMBERS: "slow members",
+    GPU_UNHEALTHY: "GPU unhealthy",
+    NIC_UNHEALTHY: "NIC unhealthy",
+    GPU_MEMORY_EXCEEDED: "GPU memory",
+    RDMA_LIMIT_REACHED: "RDMA limit",
+}
 
 
 class KeptRecord(NamedTuple):
@@ -73,7 +102,9 @@ class GangRecords:
         self._ended: OrderedDict[str, KeptRecord] = OrderedDict()  # by uid, latest last
         self._ended_bytes = 0
         self._of_pod: dict[str, GangKey] = {}
-        self._left: dict[GangKey, Counter[str]] = {}  # why pods leave, with their number
+        self._left: dict[
+            GangKey, Counter[tuple[str, str, str]]
+        ] = {}  # how, cause and why pods leave
         self._changed: dict[str, None] = {}  # uids of records that steps() has not given
         self.cluster = ClusterRecords(scheduler)
 
@@ -111,15 +142,21 @@ class GangRecords:
             case Bind():
                 return self._of_pod.get(decision.pod)
             case Evict(trial=False):
-                key = self._leaves(decision.pod, decision.why, decision.cause)
+                key = self._leaves(decision.pod, "evicted", decision.cause, decision.why)
                 self._lose(key, decision.pod, now)
                 return key
             case Delete(kind="Pod"):
-                return self._leaves(decision.uid, decision.why, "")
+                return self._leaves(decision.uid, "pods deleted", "", decision.why)
+            case EmitWarning():
+                return self._tell(
+                    self._of_pod.get(decision.pod), decision.reason, decision.why, now
+                )
             case UpdateGangStatus():
                 return self._waits(decision, now)
             case Create(kind="Event"):
-                return self._finds(decision.body, now)
+                job, why = decision.body["involvedObject"], decision.body["message"]
+                of_job = (job.get("namespace", ""), f"{job['name']}-{job.get('uid', '')}", True)
+                return self._tell(of_job, decision.body["reason"], why, now)
             case _:
                 return None
 
@@ -138,10 +175,10 @@ class GangRecords:
             case _:
                 return None
 
-    def _leaves(self, uid: str, why: str, cause: str) -> GangKey | None:
+    def _leaves(self, uid: str, how: str, cause: str, why: str) -> GangKey | None:
         key = self._of_pod.get(uid)
         if key is not None:
-            self._left.setdefault(key, Counter())[f"{cause}\n{why}"] += 1
+            self._left.setdefault(key, Counter())[how, cause, why] += 1
         return key
 
     def _lose(self, key: GangKey | None, uid: str, now: float) -> None:
@@ -164,12 +201,13 @@ class GangRecords:
             None,
         )
 
-    def _finds(self, event: ReadOnlyJson, now: float) -> GangKey | None:
-        job, what = event["involvedObject"], _FOUND.get(event["reason"])
-        key = (job.get("namespace", ""), f"{job['name']}-{job.get('uid', '')}", True)
-        if what is None or (record := self._open.get(key)) is None:
+    def _tell(self, key: GangKey | None, reason: str, why: str, now: float) -> GangKey | None:
+        """reason: of an Event of the gang's Job or of one of its pods."""
+        what, record = _FOUND.get(reason), self._open.get(key) if key is not None else None
+        if what is None or record is None:
             return None
-        record.note(now, what, event["message"])
+        record.sizes_are_told |= reason in _SIZES
+        record.note(now, what, why)
         return key
 
     def _look(self, key: GangKey, now: float) -> None:
@@ -185,9 +223,8 @@ class GangRecords:
         record.facts["queue"], record.facts["minimum"] = gang.queue_name, gang.minimum
         holders = [pod for pod in gang.members.values() if pod.node and pod.alive]
         left = self._left.pop(key, Counter())
-        for text, pods in left.items():
-            cause, _, why = text.partition("\n")
-            record.note(now, "evicted", f"{wording.counted(pods, 'pod')}: {why}", cause)
+        for (how, cause, why), pods in left.items():
+            record.note(now, how, f"{wording.counted(pods, 'pod')}: {why}", cause)
         self._resize(record, gang, holders, now)
         self._move(key, record, gang, now)
         self._changed[record.facts["uid"]] = None
@@ -247,6 +284,8 @@ class GangRecords:
         after = len(holders)
         if not (before and holders) or after == before or record.facts["started"] is None:
             return
+        if record.sizes_are_told:
+            return
         # Where the gang ends, or all its pods leave, another event says so.
         if after > before or (_stage(gang) == RUNNING and not gang.counts.succeeded):
             what = "grew" if after > before else "shrank"
@@ -256,13 +295,16 @@ class GangRecords:
         """Notes the stages that the gang has reached, that it waits again, or that it is suspended or resumed."""
         counts, facts = gang.counts, record.facts
         alive = any(pod.alive for pod in gang.members.values())
-        if gang.members and not (alive or gang.published.suspended):
+        leaving = all(pod.seen.deleting for pod in gang.members.values())
+        if not (alive or leaving or gang.published.suspended):
             self._end(key, record, now, FAILED if counts.failed else COMPLETED)
             return
         facts["ended"] = None  # it may have been restarted
         stage, before = _stage(gang), facts["stage"]
         if stage == before:
             return
+        if before in (PLACED, BOUND) and stage in (PENDING, ADMITTED, PLACED) and counts.placed:
+            return  # its minimum or its pods became more while it starts
         facts["stage"] = stage
         if SUSPENDED in (stage, before):
             record.note(now, SUSPENDED if stage == SUSPENDED else "resumed")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from central.controllers.composite import jobs_of
+from central.controllers.job.job import RequestedSize
 from central.model.facts import Taint
 from tests.central.controllers.job.job_api import NAMESPACE, Api
 from tests.central.controllers.job.test_elastic import elastic, members
@@ -134,3 +135,24 @@ def test_a_member_that_the_scheduler_evicts_is_not_lost() -> None:
     api.step()
     said = "task worker: 16 to 15 members; 1 member evicted by the scheduler"
     assert sizes(api)[-1] == ("Shrank", "Normal", said)
+
+
+def test_a_growth_keeps_a_lost_member_that_was_made_again() -> None:
+    """At the least size a lost member stays in the set. Room for more comes before its new pod runs."""
+    api = Api(nodes=1)
+    api.apply(elastic(least=8, most=16))
+    api.settle()
+    job = jobs_of(api.cluster).by_name[NAMESPACE, "j"]
+    victim = on(api, "n0")[0]
+    [node] = [seen for seen in api._nodes if seen.name == "n0"]
+    api.tell(replace(node, taints=(Taint("example.com/other", "", "NoSchedule"),)))
+    api.evict(victim)
+    while victim not in job.current() or victim not in job.lost:
+        api.step()
+    made = job.current()[victim].uid
+    job.resize = RequestedSize(tuple(range(9)), "there is room for more")
+    jobs_of(api.cluster).changed[job.key] = None
+    api.step()
+    assert sizes(api)[-1][2] == "task worker: 8 to 9 members; there is room for more"
+    api.settle()
+    assert job.current()[victim].uid == made

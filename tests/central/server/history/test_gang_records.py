@@ -5,6 +5,9 @@ from typing import Any
 import orjson
 
 from central.controllers.composite import new_scheduler
+from central.model.decisions import Delete, EmitWarning
+from central.model.event_objects import about, build_event
+from central.model.event_reasons import SHRANK
 from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
 from central.model.resources import GPU_UNITS
 from central.scheduler.cycle import schedule_once
@@ -170,6 +173,46 @@ def test_sizes_over_time() -> None:
     life.tell(T0 + 60, smaller)
     assert life.record("grows")["sizes"][-1] == [T0 + 60, 2, 1.0]
     assert life.record("grows")["events"] == record["events"], "it has as many pods"
+
+
+def test_events_of_its_pods_and_its_job_are_told_with_their_words() -> None:
+    life = Life()
+    run(life, "train-j", T0 + 10, gpus=1)
+    run(life, "other", T0 + 10, gpus=1)
+    why = "GPU 3 of node a, held by train-j-0, is unhealthy: XID 94"
+    job = about("batch.volcano.sh/v1alpha1", "Job", "ns", "train", "j")
+    shrank = build_event(job, SHRANK, "task w: 3 to 2 members; for ns/high", T0, of_now=True)
+    told = [EmitWarning("ns", "train-j", "", "uid-train-j-0", "train-j-0", why), shrank]
+    life.records.observe([], told)
+    life.tell(T0 + 20, factories.pod("train-j-2", 1, "train-j"))
+    record = life.record("train-j")
+    assert [(each["what"], each["text"]) for each in record["events"][4:]] == [
+        ("GPU unhealthy", why),
+        ("shrank", "task w: 3 to 2 members; for ns/high"),
+    ], "its Job tells of its sizes: the number of its pods does not"
+    assert len(record["sizes"]) == 2
+    assert [what for _, what in story(life.record("other"))][4:] == []
+
+
+def test_pods_that_their_controller_deletes_are_not_evicted() -> None:
+    life = Life()
+    run(life, "train", T0 + 10)
+    life.records.observe([], [Delete("Pod", "ns", "train-0", "uid-train-0", "left the Job")])
+    event = life.record("train")["events"][-1]
+    assert (event["what"], event["text"]) == ("pods deleted", "1 pod: left the Job")
+
+
+def test_a_minimum_that_grows_while_the_gang_starts_is_no_new_wait() -> None:
+    life = Life()
+    group = factories.gang("train", 2, created=T0 + 1, owner="job/train")
+    life.tell(T0 + 1, group, *(factories.pod(f"train-{at}", 1, "train") for at in range(2)))
+    life.tell(T0 + 2, factories.gang("train", 3, created=T0 + 1, owner="job/train"))
+    life.tell(T0 + 3, factories.pod("train-2", 1, "train"))
+    assert [what for _, what in story(life.record("train"))] == ["created", "placed"]
+    life.tell(T0 + 4, *(BindDone(f"uid-train-{at}", "a") for at in range(3)))
+    life.tell(T0 + 5, *(factories.pod(f"train-{at}", 1, "train", node="a") for at in range(3)))
+    life.tell(T0 + 6, factories.pod("train-3", 1, "train"))
+    assert [what for _, what in story(life.record("train"))] == ["created", "placed", "bound"]
 
 
 def test_a_gang_whose_pods_come_one_by_one_does_not_wait_again() -> None:
