@@ -18,13 +18,11 @@ from prometheus_client.registry import Collector
 from agent import flags as agent_flags
 from central.cli import main as cli
 from central.controllers.composite import new_scheduler
-from central.kube.queue_names import MADE_FROM, READ
 from central.kube.transport.configuration import ClientConfig
 from central.kube.transport.http_client import Client
 from central.kube.transport.watch import Watches
 from central.kube.write.tickets import Tickets
 from central.model import limits
-from central.model.event_reasons import EVENT_REASONS
 from central.model.jobspec import ANY, EVENTS
 from central.scheduler.scheduler import Scheduler
 from central.server.assumption_audit import AssumptionAudit
@@ -42,9 +40,11 @@ from central.server.tracing.gang_stages import GangStages
 from central.server.tracing.trace_exporter import TraceExporter
 from protos.names import QUEUE_NAME
 from tests.captures.mig import sliced
+from tests.docs.event_meanings import EVENT_REASONS
 from tests.fakes import machines
 from tests.fakes.nodebox import node_box
 from tests.manifests import chart_files, queue_policy
+from tests.manifests.queue_places import MADE_FROM, READ
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
@@ -369,7 +369,11 @@ def limit_rows() -> str:
     text = "# Limits\n\nA value above its limit is refused with a sentence that names the field and the limit; an "
     text += "amount counts as the\nlimit. The CRDs have the same limits.\n\n"
     text += "`central/model/limits.py` has the reasons.\n\n"
-    return text + listed((prose(each.what), f"{each.most:,}") for each in limits.TABLE)
+    source = Path(limits.__file__).read_text()
+    return text + listed(
+        (prose(each[1].replace("#: ", " ")), f"{getattr(limits, each[2]):,}")
+        for each in re.finditer(r"((?:^#: .*\n)+)(?:# .*\n)*(\w+) = ", source, re.MULTILINE)
+    )
 
 
 def queue_names() -> str:

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from tests.docs import reference
+from central.model import event_reasons
+from tests.docs import event_meanings, reference
 from tests.manifests import chart_files
 
 
@@ -11,6 +12,12 @@ from tests.manifests import chart_files
 def test_page_is_as_the_code_has_it(name: str) -> None:
     there = (reference.FOLDER / name).read_text()
     assert there == reference.page(name), "write it again: make reference"
+
+
+def test_every_event_has_a_meaning() -> None:
+    reasons = {value for name, value in vars(event_reasons).items() if name.isupper()}
+    assert reasons
+    assert reasons - {each.name for each in event_meanings.EVENT_REASONS} == set()
 
 
 def test_every_field_of_a_custom_resource_has_a_meaning() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from central.kube.queue_names import MADE_FROM, READ
 from protos.names import QUEUE_NAME
 from tests.benchmarks import plane
 from tests.central.custom_resources import definition
 from tests.e2e.cluster.settings import ROOT, program
 from tests.e2e.world import until
 from tests.manifests import queue_policy
+from tests.manifests.queue_places import MADE_FROM, READ
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 Json = dict[str, Any]

@@ -1,15 +1,15 @@
 """Writes the policy of the component `tenants` that asks for the verb `use`, from the list of places where objects name
-a queue (central/kube/queue_names.py). `make reference` runs it."""
+a queue (tests/manifests/queue_places.py). `make reference` runs it."""
 
 import textwrap
 
-from central.kube.queue_names import MADE_FROM, READ
 from protos.names import CENTRAL_ACCOUNT, NAMESPACE, QUEUE_NAME
 from tests.manifests.manifests import FOLDER
+from tests.manifests.queue_places import MADE_FROM, READ
 
 FILE = FOLDER / "chart/files/tenants/queue-use.yaml"
 _TOP = """\
-# Written by `make reference` from central/kube/queue_names.py. Do not edit.
+# Written by `make reference` from tests/manifests/queue_places.py. Do not edit.
 # Without these rules every namespace may name every queue that has no spec.access. The scheduler sees only the
 # ServiceAccount of a pod; the API server knows who creates an object, so the check is here.
 apiVersion: admissionregistration.k8s.io/v1

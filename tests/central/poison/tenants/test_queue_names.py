@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from central.kube.decode.gang_rules import WELL_KNOWN
-from central.kube.queue_names import MADE_FROM, READ
 from central.model.facts import QueueSeen
 from central.model.json_types import Json
 from protos import names
@@ -18,6 +17,7 @@ from tests.central.poison.tenants.bundles import NAME, SPACE, Bundle, owned
 from tests.central.poison.tenants.two_tenants import Tenant, TwoTenants, Written, facts_of, nodes
 from tests.manifests import queue_policy
 from tests.manifests.manifests import documents
+from tests.manifests.queue_places import MADE_FROM, READ
 
 QUEUE = "theirs"
 NOTES = {value for value in vars(names).values() if isinstance(value, str) and "queue" in value}
