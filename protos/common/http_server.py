@@ -89,13 +89,13 @@ class Site(Protocol):
 
 
 def listen(address: str) -> socket.socket:
-    """A socket of HOST:PORT, with an IPv6 host in brackets; without a host, of all addresses. Raises OSError or
-    ValueError."""
+    """A socket of HOST:PORT, with an IPv6 host in brackets; without a host, or of [::], of all addresses. Raises
+    OSError or ValueError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not 0 <= int(port) <= 65535:
         raise ValueError(f"{port} is not a port")
-    both = not host and socket.has_dualstack_ipv6()
+    both = host in ("", "::") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
     return socket.create_server(
         (host, int(port)), family=family, backlog=BACKLOG, dualstack_ipv6=both

@@ -14,147 +14,180 @@ certificate only by a callback into Python for each connection, or by a new serv
 Design: docs/design/access.md
 """
 
-import contextlib
+import asyncio
 import logging
-import selectors
 import socket
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client.metrics_core import Metric
 
 from central.server.grpc.connection_limits import ConnectionTable, Limits, Owner
 from central.server.throttled_log import ThrottledLog
-from protos.common import open_files
+from protos.common import http_server, open_files
 from protos.common.metric_families import counter, gauge
 
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 16
-BACKLOG = 1024
 ACCEPTS = 64  # per pass, so that a flood of connections does not delay those that there are
 STALL_S = 60.0  # a side that takes no bytes for this long has gone
+EXPIRE_EVERY_S = 0.5
 _EMERGENCY_S = 0.1  # without file descriptors
 _BLOCKED = (BlockingIOError, InterruptedError)
 
 
-@dataclass(slots=True)
-class _Side:
-    """One socket of a connection, with what could not be sent to it yet."""
+class _Side(asyncio.BufferedProtocol):
+    """One socket of a connection. Its transport keeps what could not be sent to it yet, at most CHUNK: until all is
+    sent, nothing more is read from the other side."""
 
-    socket: socket.socket
-    connection: "_ProxiedConnection"
-    pending: bytes = b""
-    blocked_since: float = 0.0
-    ended: bool = False  # it sends no more
-    events: int = 0
+    def __init__(self, proxy: "TcpProxy", connection: "_ProxiedConnection") -> None:
+        self._proxy, self.connection = proxy, connection
+        self.transport: asyncio.Transport | None = None  # None: not connected yet
+        self.first = b""  # what to send it then
+        self._blocked_since: float | None = None
+        self._left = 0  # bytes that were not sent at the last look
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=0)
+        self._proxy.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._proxy.buffer[: self.connection.readable(self)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._proxy.forward(self, bytes(self._proxy.buffer[:nbytes]))
+
+    def pause_writing(self) -> None:
+        assert self.transport is not None
+        self._left, self._blocked_since = self.transport.get_write_buffer_size(), time.monotonic()
+        self.connection.read_or_wait()
+
+    def resume_writing(self) -> None:
+        self._blocked_since = None
+        self.connection.read_or_wait()
+
+    def eof_received(self) -> bool:
+        """Ends the connection when the other side has what was sent to it before."""
+        other = self.connection.other(self)
+        if other is not None and other.transport is not None and not other.takes():
+            other.transport.close()
+            return True
+        self._proxy.end(self.connection)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._proxy.end(self.connection)
+
+    def takes(self) -> bool:
+        """Returns whether it is connected and has taken all that was sent to it."""
+        return self.transport is not None and self._blocked_since is None
+
+    def is_stalled(self, now: float) -> bool:
+        if self.transport is None or self._blocked_since is None:
+            return False
+        left, before = self.transport.get_write_buffer_size(), self._left
+        if left < before:
+            self._left, self._blocked_since = left, now
+        return now - self._blocked_since > STALL_S
 
 
-@dataclass(slots=True)
 class _ProxiedConnection:
-    number: int
-    peer: str
-    client: _Side = field(init=False)
-    server: _Side | None = None  # from the first byte on
-    port: int = 0  # as the gRPC server sees it
-    allowance: int = 0  # bytes that its client may still send before it shows a token
-    known: bool = False  # it has shown one
-    unread: bool = False  # it has sent more before that
+    def __init__(self, proxy: "TcpProxy", number: int, peer: str, allowance: int) -> None:
+        self.number, self.peer = number, peer
+        self.allowance = allowance  # bytes that its client may still send before it shows a token
+        self.known = False  # it has shown one
+        self.port = 0  # as the gRPC server sees it
+        self.client = _Side(proxy, self)
+        self.server: _Side | None = None  # from the first byte on
 
     def other(self, side: _Side) -> _Side | None:
         return self.server if side is self.client else self.client
+
+    def readable(self, side: _Side) -> int:
+        """Returns how many bytes may be read from the side now."""
+        return CHUNK if self.known or side is not self.client else min(CHUNK, self.allowance)
+
+    def read_or_wait(self) -> None:
+        """Reads from each side while the other one takes what it sends."""
+        for side in (self.client, self.server):
+            if side is not None and side.transport is not None:
+                other = self.other(side)
+                if self.readable(side) > 0 and (other is None or other.takes()):
+                    side.transport.resume_reading()
+                else:
+                    side.transport.pause_reading()
 
 
 class TcpProxy:
     def __init__(self, listen: str, limits: Limits) -> None:
         """Raises OSError."""
         self.target = 0
+        self.buffer = memoryview(bytearray(CHUNK))  # of the chunk that is being forwarded
         # A forwarded connection takes three file descriptors.
         known = limits.agents + limits.users + limits.coordinators
         open_files.allow(3 * known + limits.unknown)
-        self._listener = _listen(listen)
+        self._listener = http_server.listen(listen)
+        self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
-        self._selector = selectors.DefaultSelector()
-        self._lock = threading.Lock()  # around the table, the two mappings and the commands
         self._limits = limits
         self._table = ConnectionTable(limits)
         self._connections: dict[int, _ProxiedConnection] = {}
         self._by_port: dict[int, _ProxiedConnection] = {}
-        self._closing: deque[int] = deque()
-        self._resuming: deque[_ProxiedConnection] = deque()
         self._closed: Counter[str] = Counter()
         self._numbers = 0
-        self._ending = False
-        self._stalled_check = 0.0
-        self._accept_again: float | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._quiet = ThrottledLog(log)
-        self._wake_out, self._wake_in = socket.socketpair()
-        for each in (self._wake_out, self._wake_in, self._listener):
-            each.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._failed)
         self._thread = threading.Thread(target=self._run, name="grpc-proxy", daemon=True)
 
     def start(self) -> None:
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._wake_out, selectors.EVENT_READ, self._woken)
+        self._loop.call_soon(self._listen)
+        self._loop.call_soon(self._each, EXPIRE_EVERY_S, self._expire)
+        self._loop.call_soon(self._each, STALL_S / 4, self._end_stalled)
         self._thread.start()
 
     def stop(self) -> None:
-        self._ending = True
-        self._wake()
         if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5.0)
-        else:
+        elif not self._loop.is_closed():
             self._close_all()
 
-    # From any thread
+    # From any thread: single look-ups of what the proxy's thread writes
 
     def peer(self, port: int) -> str:
         """The address of the client whose connection comes from this port; "" if there is none."""
-        with self._lock:
-            found = self._by_port.get(port)
-            return found.peer if found is not None else ""
+        found = self._by_port.get(port)
+        return found.peer if found is not None else ""
 
     def owner(self, port: int) -> Owner | None:
-        with self._lock:
-            found = self._by_port.get(port)
-            return self._table.owner(found.number) if found is not None else None
+        found = self._by_port.get(port)
+        return self._table.owner(found.number) if found is not None else None
 
     def admit(self, port: int, owner: Owner) -> None:
         """The connection's caller is known from now on."""
-        with self._lock:
-            found = self._by_port.get(port)
-            closing = self._table.admit(found.number, owner) if found is not None else []
-            self._closing += closing
-            if found is not None and not found.known:
-                # Before unread is read: the proxy writes unread, and then reads known.
-                found.known = True
-                if found.unread:
-                    self._resuming.append(found)
-        if closing or self._resuming:
-            self._wake()
+        if self.owner(port) != owner:
+            self._loop.call_soon_threadsafe(self._admit, port, owner)
 
     def refuse(self, port: int) -> None:
         """A call on the connection has shown no valid token. After some it is closed, which also drops what gRPC
         has not handed out yet."""
-        with self._lock:
-            found = self._by_port.get(port)
-            closing = self._table.refuse(found.number) if found is not None else []
-            self._closing += closing
-        if closing:
-            self._wake()
+        self._loop.call_soon_threadsafe(self._refuse, port)
 
     def counts(self) -> dict[str, int]:
         """Connections by state: unknown, agent, user, coordinator."""
-        with self._lock:
-            return self._table.counts()
+        return self._table.counts()
 
     def closed(self) -> dict[str, int]:
         """Connections that the proxy closed, by cause."""
-        with self._lock:
-            return dict(self._closed)
+        return dict(self._closed)
 
     def families(self) -> Iterator[Metric]:
         about = "Connections to the gRPC port: unknown until one has shown a valid token"
@@ -165,24 +198,28 @@ class TcpProxy:
     # In the proxy's thread
 
     def _run(self) -> None:
-        while not self._ending:
-            try:
-                for key, events in self._selector.select(self._timeout()):
-                    if isinstance(key.data, _Side):
-                        self._ready(key.data, events)
-                    else:
-                        key.data()
-                self._expire()
-            except Exception:  # noqa: BLE001 - logged, at most once a minute
-                self._quiet.exception("proxy", "unhandled exception (bug)")
-                time.sleep(_EMERGENCY_S)
+        self._loop.run_forever()
         self._close_all()
 
-    def _timeout(self) -> float | None:
-        with self._lock:
-            deadline = self._table.next_deadline()
-        due = [at for at in (deadline, self._accept_again) if at is not None]
-        return min([STALL_S, *(max(0.0, at - time.monotonic()) for at in due)])
+    def _close_all(self) -> None:
+        for connection in list(self._connections.values()):
+            self.end(connection)
+        for task in self._tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))  # closes the sockets
+        self._loop.close()
+        self._listener.close()
+
+    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception") or RuntimeError(context["message"])
+        self._quiet.error("proxy", error, "unhandled exception (bug)")
+
+    def _each(self, seconds: float, act: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, self._each, seconds, act)
+        act()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS):
@@ -192,203 +229,100 @@ class TcpProxy:
                 return
             except OSError as error:  # no file descriptors are left
                 self._quiet.warning("accept", "can't accept connections: %s", error.strerror)
-                self._selector.unregister(self._listener)
-                self._accept_again = time.monotonic() + _EMERGENCY_S
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_EMERGENCY_S, self._listen)
                 return
             self._accepted(client, str(address[0]).removeprefix("::ffff:"))
 
     def _accepted(self, client: socket.socket, peer: str) -> None:
         self._numbers += 1
-        connection = _ProxiedConnection(self._numbers, peer, allowance=self._limits.unknown_bytes)
-        connection.client = _Side(client, connection)
-        with self._lock:
-            self._connections[connection.number] = connection
-            closing = self._table.accept(connection.number, peer, time.monotonic())
-        for number in closing:
-            self._end(self._connections[number], "too many")
-            self._quiet.warning(
-                f"many {peer}",
-                "closed a connection of %s: too many connections that have shown no token",
-                self._peer_of(number, connection),
-            )
-        if connection.number not in closing:
-            client.setblocking(False)
-            _no_delay(client)
-            self._watch(connection.client, selectors.EVENT_READ)
+        made = _ProxiedConnection(self, self._numbers, peer, self._limits.unknown_bytes)
+        self._connections[made.number] = made
+        for number in self._table.accept(made.number, peer, time.monotonic()):
+            self.end(self._connections[number], "too many")
+            whose = peer if number == made.number else "another peer"
+            text = "closed a connection of %s: too many connections that have shown no token"
+            self._quiet.warning(f"many {peer}", text, whose)
+        self._attach(client, made.client)
 
-    def _peer_of(self, number: int, newest: _ProxiedConnection) -> str:
-        return newest.peer if number == newest.number else "another peer"
+    def _attach(self, own: socket.socket, side: _Side) -> None:
+        own.setblocking(False)
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.create_connection(lambda: side, sock=own))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _woken(self) -> None:
-        with contextlib.suppress(*_BLOCKED):
-            while self._wake_out.recv(CHUNK):
-                pass
-        with self._lock:
-            numbers, self._closing = self._closing, deque()
-            found = [self._connections[n] for n in numbers if n in self._connections]
-            resuming, self._resuming = self._resuming, deque()
-        for connection in found:
-            self._end(connection, "too many")
-        for connection in resuming:
-            self._resume_if_known(connection)
-
-    def _resume_if_known(self, connection: _ProxiedConnection) -> None:
-        if not connection.known or connection.number not in self._connections:
+    def connected(self, side: _Side) -> None:
+        """The side has its transport."""
+        assert side.transport is not None
+        if side.connection.number not in self._connections:  # ended meanwhile
+            side.transport.abort()
             return
-        connection.unread = False
-        if connection.server is not None and not connection.server.pending:
-            self._watch(connection.client, connection.client.events | selectors.EVENT_READ)
+        if side.first:
+            side.transport.write(side.first)
+        side.connection.read_or_wait()
 
-    def _expire(self) -> None:
-        now = time.monotonic()
-        if self._accept_again is not None and now >= self._accept_again:
-            self._accept_again = None
-            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        with self._lock:
-            late = [self._connections[number] for number in self._table.expired(now)]
-        for connection in late:
-            self._end(connection, "no token")
-        if late:
-            self._quiet.warning(
-                "late",
-                "closed connections that showed no token in time, such as one of %s",
-                late[0].peer,
-            )
-        if now >= self._stalled_check:
-            self._stalled_check = now + STALL_S / 4
-            for connection in list(self._connections.values()):
-                sides = (connection.client, connection.server)
-                if any(s and s.pending and now - s.blocked_since > STALL_S for s in sides):
-                    self._end(connection, "stalled")
-
-    def _ready(self, side: _Side, events: int) -> None:
-        if side.connection.number not in self._connections:
-            return  # ended in this pass
-        try:
-            if events & selectors.EVENT_WRITE:
-                self._flush(side)
-            if events & selectors.EVENT_READ:
-                self._forward(side)
-        except _BLOCKED:
-            return
-        except OSError:
-            self._end(side.connection)
-
-    def _forward(self, side: _Side) -> None:
-        size = self._allowed(side)
-        if not size:
-            return
-        data = side.socket.recv(size)
-        to = side.connection.other(side)
-        if not data:
-            side.ended = True
-            if to is None or not to.pending:
-                self._end(side.connection)
-            else:
-                self._watch(side, 0)
-            return
+    def forward(self, side: _Side, data: bytes) -> None:
+        connection, to = side.connection, side.connection.other(side)
+        if side is connection.client:
+            connection.allowance -= len(data)
         if to is None:
-            to = self._connect(side.connection)
-        side.connection.allowance -= len(data) if side is side.connection.client else 0
-        to.pending = data
-        to.blocked_since = time.monotonic()
-        self._flush(to)
+            self._connect(connection, data)
+        elif to.transport is not None:
+            to.transport.write(data)
+        if connection.readable(side) <= 0:
+            connection.read_or_wait()
 
-    def _allowed(self, side: _Side) -> int:
-        """Returns how many bytes may be read from it now."""
-        connection = side.connection
-        if connection.known or side is not connection.client:
-            return CHUNK
-        if connection.allowance <= 0:
-            self._watch(side, side.events & ~selectors.EVENT_READ)
-            connection.unread = True
-            self._resume_if_known(connection)
-            return 0
-        return min(CHUNK, connection.allowance)
-
-    def _flush(self, to: _Side) -> None:
-        """Sends what is pending. Until all is sent, nothing more is read from the other side."""
-        try:
-            sent = to.socket.send(to.pending)
-        except _BLOCKED:
-            sent = 0
-        if sent:
-            to.pending = to.pending[sent:]
-            to.blocked_since = time.monotonic()
-        source = to.connection.other(to)
-        assert source is not None
-        if to.pending:
-            self._watch(to, to.events | selectors.EVENT_WRITE)
-            self._watch(source, source.events & ~selectors.EVENT_READ)
-        elif source.ended:
-            self._end(to.connection)
-        else:
-            self._watch(to, to.events & ~selectors.EVENT_WRITE)
-            if source is to.connection.server or not to.connection.unread:
-                self._watch(source, source.events | selectors.EVENT_READ)
-
-    def _connect(self, connection: _ProxiedConnection) -> _Side:
+    def _connect(self, connection: _ProxiedConnection, first: bytes) -> None:
         """Connects to the gRPC server, when the client has sent its first bytes."""
         inner = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         inner.setblocking(False)
-        _no_delay(inner)
-        connection.server = side = _Side(inner, connection)
+        connection.server = _Side(self, connection)
+        connection.server.first = first
         inner.connect_ex(("127.0.0.1", self.target))
         connection.port = int(inner.getsockname()[1])
-        with self._lock:
-            self._by_port[connection.port] = connection
-            self._table.spoke(connection.number)
-        self._watch(side, selectors.EVENT_READ)
-        return side
+        self._by_port[connection.port] = connection
+        self._table.spoke(connection.number)
+        self._attach(inner, connection.server)
+        connection.read_or_wait()
 
-    def _watch(self, side: _Side, events: int) -> None:
-        if events == side.events:
+    def _admit(self, port: int, owner: Owner) -> None:
+        if (found := self._by_port.get(port)) is None:
             return
-        if not side.events:
-            self._selector.register(side.socket, events, side)
-        elif events:
-            self._selector.modify(side.socket, events, side)
-        else:
-            self._selector.unregister(side.socket)
-        side.events = events
+        self._end_each(self._table.admit(found.number, owner), "too many")
+        found.known = True
+        found.read_or_wait()
 
-    def _end(self, connection: _ProxiedConnection, cause: str = "") -> None:
-        with self._lock:
-            if self._connections.pop(connection.number, None) is None:
-                return
-            self._table.forget(connection.number)
-            if self._by_port.get(connection.port) is connection:
-                del self._by_port[connection.port]
-            if cause:
-                self._closed[cause] += 1
+    def _refuse(self, port: int) -> None:
+        if (found := self._by_port.get(port)) is not None:
+            self._end_each(self._table.refuse(found.number), "too many")
+
+    def _expire(self) -> None:
+        late = self._table.expired(time.monotonic())
+        if late:
+            text = "closed connections that showed no token in time, such as one of %s"
+            self._quiet.warning("late", text, self._connections[late[0]].peer)
+        self._end_each(late, "no token")
+
+    def _end_stalled(self) -> None:
+        now = time.monotonic()
+        for each in list(self._connections.values()):
+            if each.client.is_stalled(now) or (each.server and each.server.is_stalled(now)):
+                self.end(each, "stalled")
+
+    def _end_each(self, numbers: list[int], cause: str) -> None:
+        for number in numbers:
+            if (found := self._connections.get(number)) is not None:
+                self.end(found, cause)
+
+    def end(self, connection: _ProxiedConnection, cause: str = "") -> None:
+        if self._connections.pop(connection.number, None) is None:
+            return
+        self._table.forget(connection.number)
+        if self._by_port.get(connection.port) is connection:
+            del self._by_port[connection.port]
+        if cause:
+            self._closed[cause] += 1
         for side in (connection.client, connection.server):
-            if side is not None:
-                self._watch(side, 0)
-                side.socket.close()
-
-    def _close_all(self) -> None:
-        for connection in list(self._connections.values()):
-            self._end(connection)
-        self._selector.close()
-        for each in (self._listener, self._wake_in, self._wake_out):
-            each.close()
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # full: it will wake; closed: it has ended
-            self._wake_in.send(b"\0")
-
-
-def _listen(listen: str) -> socket.socket:
-    """Raises OSError."""
-    host, _, port = listen.rpartition(":")
-    found = socket.getaddrinfo(
-        host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, _, _, _, address = found[0]
-    both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=both)
-
-
-def _no_delay(each: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if side is not None and side.transport is not None:
+                side.transport.abort()

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from central.server.grpc import tcp_proxy
 from central.server.grpc.connection_limits import Limits, Owner
 from central.server.grpc.tcp_proxy import TcpProxy
 from tests.fakes.acceptor import Acceptor
@@ -94,6 +95,33 @@ def test_megabytes_both_ways_through_a_slow_reader(proxy: TcpProxy, behind: Behi
         sender.join()
 
 
+def test_what_a_server_sent_before_its_end_arrives(proxy: TcpProxy) -> None:
+    data = bytes(range(256)) * (32 << 10)  # 8 MiB
+
+    def send(client: socket.socket) -> None:
+        with client:
+            client.recv(1)
+            client.sendall(data)
+
+    ending = Acceptor(lambda client: threading.Thread(target=send, args=(client,)).start())
+    proxy.target = ending.port
+    with connect(proxy, b"x") as client:
+        time.sleep(0.3)
+        assert received(client, len(data) + 1) == data
+    ending.close()
+
+
+def test_an_unknown_client_that_goes_on_is_not_read_without_end(
+    proxy: TcpProxy, behind: Behind
+) -> None:
+    with connect(proxy, b"z") as client:
+        assert received(client, 1) == b"z"
+        client.sendall(b"y" * 5000)
+        assert received(client, 999) == b"y" * 999
+        proxy.admit(behind.clients[-1], Owner("jane"))
+        assert received(client, 4001) == b"y" * 4001
+
+
 def test_an_unknown_client_is_not_read_without_end(proxy: TcpProxy, behind: Behind) -> None:
     data = b"y" * 5000
     with connect(proxy, data) as client:
@@ -104,6 +132,29 @@ def test_an_unknown_client_is_not_read_without_end(proxy: TcpProxy, behind: Behi
         proxy.admit(behind.clients[-1], Owner("jane"))
         client.settimeout(10)
         assert received(client, 4000) == data[1000:]
+
+
+def test_a_client_that_takes_nothing_is_closed(
+    behind: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_proxy, "STALL_S", 1.0)
+    proxy = TcpProxy("127.0.0.1:0", LIMITS)
+    proxy.target = behind.port
+    proxy.start()
+    with connect(proxy) as client, connect(proxy) as reading:
+        for each in (client, reading):
+            admitted(proxy, behind, each, Owner("jane"))
+        client.settimeout(0.2)
+        sent = 0
+        with suppress(OSError):  # until all buffers are full
+            while sent < 200:
+                client.sendall(bytes(1 << 20))
+                sent += 1
+        assert sent < 64  # MiB: the proxy does not read what it cannot pass on
+        eventually(lambda: proxy.closed() == {"stalled": 1})
+        reading.sendall(b"on")
+        assert received(reading, 2) == b"on"
+    proxy.stop()
 
 
 def test_clients_without_a_token_are_closed_in_time(proxy: TcpProxy, behind: Behind) -> None:
