@@ -1,19 +1,15 @@
 """The history in pages, for a replica that copies it."""
 
 import time
-from dataclasses import fields
-from operator import attrgetter
 from typing import Any
 
 from central.server.history.allocations import Allocation
-from central.server.history.history_store import COLUMNS, HistoryStore
+from central.server.history.history_store import COLUMNS, NAMES, HistoryStore, row_of
 from protos.stubs import fleet_pb2 as pb
 
 ROWS_AT_ONCE = 2_000
 PAGE_BYTES = 2 << 20  # of pictures; a page has one at least
 PICTURE_BYTES = 3 << 20  # a larger one is left out
-_NAMES = tuple(each.name for each in fields(Allocation))
-_values = attrgetter(*_NAMES)
 
 
 class HistoryPages:
@@ -51,10 +47,10 @@ class HistoryPages:
 
 
 def to_message(entry: Allocation) -> pb.HistoryAllocation:
-    return pb.HistoryAllocation(**dict(zip(_NAMES, _values(entry), strict=True)))
+    return pb.HistoryAllocation(**dict(zip(NAMES, row_of(entry), strict=True)))
 
 
 def of_message(row: pb.HistoryAllocation) -> Allocation:
     absent = {name for name in ("ended", "lost_from") if not row.HasField(name)}
-    values: list[Any] = [None if name in absent else getattr(row, name) for name in _NAMES]
+    values: list[Any] = [None if name in absent else getattr(row, name) for name in NAMES]
     return Allocation(*values)

@@ -16,9 +16,10 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
+from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -29,31 +30,32 @@ from central.server.optional_part import PartUnusable
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 DAY_S, WEEK_S, KEEP_S = 86_400, 7 * 86_400, 90 * 86_400
 FINE_S, COARSE_S = 60, 600
 PAGE_BYTES = 4096
 PRUNED_ROWS = 5_000  # at once, where the file is full
-USE = ("busy REAL NOT NULL DEFAULT 0", "rated REAL NOT NULL DEFAULT 0")
-SCHEMA = f"""
+SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE allocations (
     uid TEXT NOT NULL, kind TEXT NOT NULL, namespace TEXT NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL,
     job TEXT NOT NULL, model TEXT NOT NULL, units INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER,
-    cause TEXT NOT NULL, lost_from INTEGER, {", ".join(USE)});
+    cause TEXT NOT NULL, lost_from INTEGER, busy REAL NOT NULL,
+    rated REAL NOT NULL);
 CREATE UNIQUE INDEX open_allocations ON allocations (uid) WHERE ended IS NULL;
 CREATE INDEX ended_allocations ON allocations (ended);
+CREATE INDEX allocations_by_uid ON allocations (uid, began);
 CREATE TABLE samples (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE pictures (at INTEGER PRIMARY KEY, body BLOB NOT NULL);
-"""
-RECORDS = """
-CREATE TABLE IF NOT EXISTS records (
+CREATE TABLE records (
     uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, gang TEXT NOT NULL, name TEXT NOT NULL, ended REAL,
     summary BLOB NOT NULL, body BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS ended_records ON records (ended);
+CREATE INDEX ended_records ON records (ended);
 """
-COLUMNS = "uid, kind, namespace, queue, user, job, model, units, began, ended, cause, lost_from, busy, rated"
-INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * 14)})"
+NAMES = tuple(each.name for each in fields(Allocation))
+COLUMNS = ", ".join(NAMES)
+INSERT = f"INSERT OR IGNORE INTO allocations ({COLUMNS}) VALUES ({','.join('?' * len(NAMES))})"
+row_of = attrgetter(*NAMES)
 
 
 class HistoryUnusable(PartUnusable):
@@ -77,9 +79,6 @@ class HistoryStore:
         except BaseException:
             os.close(self._lock)
             raise
-        known = {row[1] for row in self._db.execute("PRAGMA table_info(allocations)")}
-        if not known.issuperset(COLUMNS.split(", ")):  # the file is of an older version
-            self._write(_add_use_columns)
 
     def close(self) -> None:
         """Once. A thread that waits for the lock may write then."""
@@ -96,7 +95,7 @@ class HistoryStore:
 
     def take_over(self, entries: Iterable[Allocation]) -> None:
         """Copies entries of another replica's file: they replace the entries of the same allocations."""
-        rows = [(each, _row(each)) for each in entries]
+        rows = [(each, row_of(each)) for each in entries]
 
         def write(db: sqlite3.Connection) -> None:
             for entry, row in rows:
@@ -240,11 +239,6 @@ class HistoryStore:
                 raise error
             if not version:
                 db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
-            with suppress(sqlite3.OperationalError):  # a full file does without; copies take longer
-                db.execute(
-                    "CREATE INDEX IF NOT EXISTS allocations_by_uid ON allocations (uid, began)"
-                )
-                db.executescript(RECORDS)  # older files have none
         except sqlite3.Error:
             db.close()
             raise
@@ -264,11 +258,6 @@ class HistoryStore:
             raise HistoryUnusable(f"--history {self._file}: {error.strerror}") from error
 
 
-def _add_use_columns(db: sqlite3.Connection) -> None:
-    for column in USE:
-        db.execute(f"ALTER TABLE allocations ADD COLUMN {column}")
-
-
 def _record(db: sqlite3.Connection, entry: Allocation) -> None:
     if entry.ended is not None:
         ended = db.execute(
@@ -283,14 +272,7 @@ def _record(db: sqlite3.Connection, entry: Allocation) -> None:
             "UPDATE allocations SET model = ? WHERE uid = ? AND ended IS NULL",
             (entry.model, entry.uid),
         )
-    db.execute(INSERT, _row(entry))
-
-
-def _row(entry: Allocation) -> tuple[Any, ...]:
-    return (
-        entry.uid, entry.kind, entry.namespace, entry.queue, entry.user, entry.job, entry.model,
-        entry.units, entry.began, entry.ended, entry.cause, entry.lost_from, entry.busy, entry.rated,
-    )  # fmt: skip
+    db.execute(INSERT, row_of(entry))
 
 
 def _locked(file: Path) -> int:

@@ -108,18 +108,15 @@ def test_use_by_queue_as_far_as_it_is_known(day: History) -> None:
     assert by_queue[("a",)] == pytest.approx(0.25, abs=0.01)
 
 
-def test_a_file_of_an_older_version_gets_columns_of_use(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_kept_and_a_new_one_begins(tmp_path: Path) -> None:
     file = tmp_path / "history.db"
-    made = History(file)
-    made.cycle(T0, QueueSeen("a"), factories.node("n0"), factories.report("n0"), pod("one", 8))
-    made.store.close()
+    History(file).store.close()
     with closing(sqlite3.connect(file)) as db, db:
-        for column in ("busy", "rated"):
-            db.execute(f"ALTER TABLE allocations DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1")
     again = HistoryStore(str(file), 64 * MIB, lambda: T0)
-    again.add_use([(1.0, 2.0, "uid-one")])
-    (row,) = AllocationReports(again).usage(("job",), T0, T0 + HOUR, lambda _: True).rows
-    assert row.busy == 0.5
+    assert AllocationReports(again).usage(("job",), T0, T0 + HOUR, lambda _: True).rows == ()
+    again.close()
+    assert [each.name for each in tmp_path.glob("*.corrupt-*")] == [f"history.db.corrupt-{T0:.0f}"]
 
 
 def test_hours_by_queue_and_every_other_key(day: History) -> None:
