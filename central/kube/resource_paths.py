@@ -87,13 +87,16 @@ RAY_CLUSTER = ResourcePath("ray.io", "v1", "RayCluster", "rayclusters")
 
 # The version of Kubernetes 1.37; the watch finds out which one the API server has.
 NATIVE_PODGROUP = ResourcePath("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+COMPOSITE_PODGROUP = ResourcePath(
+    "scheduling.k8s.io", "v1alpha3", "CompositePodGroup", "compositepodgroups"
+)
 
 # Job and CronJob are those of batch.volcano.sh, PodGroup is that of scheduling.volcano.sh.
 BY_KIND = {path.kind: path for path in (*_VOLCANO, *_KUBERNETES)}
 # With the controllers that are only read.
 BY_GROUP_KIND = {
     (path.group, path.kind): path
-    for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS, NATIVE_PODGROUP)
+    for path in (*_VOLCANO, *_KUBERNETES, *_CONTROLLERS, NATIVE_PODGROUP, COMPOSITE_PODGROUP)
 }
 # Kinds whose sizes the scheduler can decide.
 SIZED = {path.kind: path for path in (*_CONTROLLERS, JOBSET, LEADER_WORKER_SET, RAY_CLUSTER)}

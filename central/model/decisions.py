@@ -77,6 +77,7 @@ class UpdateGangStatus:
     quiet: bool = False  # no Event, because its Job has one
     of_job: bool = False  # whose status has the counts as well
     native_version: str = ""  # as in GangSeen
+    podgroups: tuple[tuple[str, bool], ...] = ()  # of a CompositePodGroup; whether each is placed
     past_turns: PastTurns | None = None
     cause: str = ""  # of the waiting of its pods: of pending_causes.CAUSES; empty: none waits
     nominated: tuple[

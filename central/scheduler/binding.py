@@ -53,7 +53,12 @@ def binds(
     claims = [unbound(pod) if pod.claims else () for pod in seen]
     asked = state.podclasses.device_claims
     some = asked.used or asked.served
-    device_claims = [asked.allocations(pod, gang.object) if some else () for pod in seen]
+    device_claims = [
+        asked.allocations(pod, state.owners.composites.podgroup_of(pod) or gang.object)
+        if some
+        else ()
+        for pod in seen
+    ]
     columns = (
         map(_uid, seen),
         map(_namespace, seen),

@@ -112,7 +112,7 @@ class BindingReservations:
             return False
         pods = [pod for pod in gang.members.values() if pod.alive]
         return (
-            all(pod.seen.preempts for pod in claimant.counts.waiting)
+            claimant.preempts
             and all(evictable.may_leave(gang, pod) for pod in pods)
             and not evictable.MinRuntimes(context).of(gang)
             and not any(context.budgets.selecting(pod) for pod in pods)

@@ -143,6 +143,7 @@ def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> boo
     """Of at most ACCOUNTED_MOST gangs if the cycle is sliced. Returns whether all are accounted: nothing may be
     decided before."""
     state = scheduler.state
+    handlers.settle_composites(state)
     handlers.release_held_pods(state, now)
     lost_pods.write_off(state, now, scheduler.policy.lost_after_s, scheduler.policy.max_grace_s)
     concerned = state.network.rebuild(state.nodes.values(), state.snapshot)

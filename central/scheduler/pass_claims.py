@@ -171,7 +171,7 @@ class PassClaims:
             return False
         if growth and not self._may_grow(gang):
             return False
-        return all(pod.seen.preempts for pod in gang.counts.waiting)
+        return gang.preempts
 
     def _may_grow(self, gang: Gang) -> bool:
         """Returns whether it may claim for a member above its minimum now."""

@@ -134,6 +134,7 @@ def fold(fresh: Scheduler, facts: Iterable[Fact], memory: SchedulerMemory) -> No
         fresh.queues.settle()
     except Exception as error:
         raise QueuesFailed(error) from error
+    handlers.settle_composites(state)
     restore_nodes(state, memory)
     state.keeps_plans = True
     for pod in pods:
@@ -216,8 +217,13 @@ def recorded(scheduler: Scheduler) -> Iterator[Fact]:
         if node.seen is not None:
             yield node.seen
     yield from state.owners.replicated.objects.values()
+    yield from state.owners.composites.groups.values()
     for gang in state.gangs.values():
-        if gang.object is not None and not gang.object.each_replica:
+        if (
+            gang.object is not None
+            and not gang.object.each_replica
+            and gang.key[:2] not in state.owners.composites.composed
+        ):
             yield gang.object
 
 

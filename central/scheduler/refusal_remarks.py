@@ -93,7 +93,7 @@ def without_queues(
     found = protected_work.count(scheduler.preemption, gang, refused.request, frozenset())
     if not (expects or found.less_urgent):
         return ""
-    if found.less_urgent and not all(pod.seen.preempts for pod in gang.counts.waiting):
+    if found.less_urgent and not gang.preempts:
         return f"{claim_reasons.NO_VICTIMS}its own pods have preemptionPolicy Never"
     clauses = found.clauses()
     if equal := found.not_less_urgent:

@@ -115,3 +115,41 @@ def test_a_job_that_its_controller_makes_a_gang(cluster: World, namespace: str) 
     [group] = {found["spec"]["schedulingGroup"]["podGroupName"] for found in pods}
     until("Scheduled", lambda: condition(cluster, namespace, group)[0] == "True")
     assert "2 of 2 pods placed" in cluster.lockstep("explain", f"{namespace}/job/sweep")
+
+
+@pytest.mark.skipif(KUBE != "1.37", reason="CompositePodGroups came with 1.37")
+def test_prefill_and_decode_start_together(cluster: World, namespace: str) -> None:
+    alpha = "scheduling.k8s.io/v1alpha3"
+    reference = {"workloadName": "serve", "templateName": "serve"}
+    composite: dict[str, Any] = {
+        "apiVersion": alpha,
+        "kind": "CompositePodGroup",
+        "metadata": {"name": "serve"},
+        "spec": {
+            "workloadRef": reference,
+            "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+            "preemptionPolicy": "Never",
+        },
+    }
+    groups = [native_podgroup(name, 1) for name in ("prefill", "decode")]
+    for each in groups:
+        each["spec"] |= {"parentCompositePodGroupName": "serve", "workloadRef": reference}
+    cluster.apply(namespace, composite, *groups, member("prefill-0", "prefill", 4))
+    path = f"/apis/{alpha}/namespaces/{namespace}/compositepodgroups/serve"
+
+    def scheduled(status: str, text: str) -> bool:
+        found = cluster.api.get(path).get("status", {}).get("conditions", ())
+        kind = "CompositePodGroupInitiallyScheduled"
+        return any(
+            (c["type"], c["status"]) == (kind, status) and text in c["message"] for c in found
+        )
+
+    until("its reason", lambda: scheduled("False", "needs 2 pods to start, 1 exist"))
+    cluster.apply(namespace, member("decode-0", "decode", 4))
+    cluster.running(namespace, 2)
+    until("Scheduled", lambda: scheduled("True", "placed"))
+    both = [("True", "Scheduled")] * 2
+    until(
+        "the PodGroups",
+        lambda: [condition(cluster, namespace, g)[:2] for g in ("prefill", "decode")] == both,
+    )

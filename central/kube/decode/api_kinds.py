@@ -11,14 +11,14 @@ from central.kube.decode import (
     device_claim_decoder,
     elastic_object_decoder,
     gang_rules,
-    native_podgroup_decoder,
     policy_decoder,
     storage_decoder,
 )
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import identified
 from central.kube.decode.gang_rules import GangRule
-from central.kube.resource_paths import NATIVE_PODGROUP, ResourcePath
+from central.kube.decode.native_podgroup_decoder import composite_gone, native_podgroup_gone
+from central.kube.resource_paths import COMPOSITE_PODGROUP, NATIVE_PODGROUP, ResourcePath
 from central.model import device_claims, facts, volumes
 from central.model.facts import Fact
 from central.model.json_types import Json
@@ -60,7 +60,8 @@ def kinds(
         _optional("Queue", policy_decoder.decode_queue, _by_name(facts.QueueGone)),
         _kind("PriorityClass", policy_decoder.decode_priority_class, _by_name(facts.PriorityGone)),
         _optional("PodGroup", decoder.podgroup, _in_namespace(facts.GangGone)),
-        _native_podgroup(decoder),
+        _native_group(COMPOSITE_PODGROUP, decoder.composite_gang, composite_gone),
+        _native_group(NATIVE_PODGROUP, decoder.native_gang, native_podgroup_gone),
         *(_gangs_object(decoder, rule) for rule in decoder.rules),
         _optional("HyperNode", decoder.hypernode, _by_name(facts.HyperNodeGone)),
         *_device_claims(),
@@ -127,13 +128,20 @@ def _plain(word: str, seen: Callable[[Json], Fact], gone: Callable[[Json], Fact]
     return _optional(word, partial(identified, word, seen), gone)
 
 
-def _native_podgroup(decoder: Decoder, version: str = NATIVE_PODGROUP.version) -> Kind:
+def _native_group(
+    resource: ResourcePath,
+    seen: Callable[[str, Json], Fact],
+    gone: Callable[[Json], Fact],
+    version: str = "",
+) -> Kind:
+    """version: empty: the one of the path."""
+    version = version or resource.version
     return Kind(
-        replace(NATIVE_PODGROUP, version=version),
-        partial(decoder.native_gang, version),
-        native_podgroup_decoder.native_podgroup_gone,
+        replace(resource, version=version),
+        partial(seen, version),
+        gone,
         optional=True,
-        in_version=partial(_native_podgroup, decoder),
+        in_version=partial(_native_group, resource, seen, gone),
         dispensable=True,
     )
 

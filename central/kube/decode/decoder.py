@@ -93,6 +93,11 @@ class Decoder:
         """version: of scheduling.k8s.io."""
         return native_podgroup_decoder.decode_native_podgroup(version, raw, self._topology)
 
+    def composite_gang(self, version: str, raw: Json) -> GangSeen:
+        """version: of scheduling.k8s.io."""
+        decode = native_podgroup_decoder.decode_native_podgroup
+        return decode(version, raw, self._topology, composite=True)
+
     def controllers_gang(self, rule: GangRule, raw: Json) -> GangSeen:
         return gang_rules.decode_object(rule, raw, self._topology)
 

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io, Kubernetes' own, as facts.
+"""PodGroups and CompositePodGroups of scheduling.k8s.io, Kubernetes' own, as facts.
 
 v1alpha2 (Kubernetes 1.36) and later versions differ in the disruption mode and the condition. What a PodGroup of
 scheduling.volcano.sh has fields for, this one takes from the same annotations as pods do: the queue, a preferred
@@ -15,6 +15,7 @@ from central.kube.decode.device_claim_decoder import group_device_claims
 from central.kube.decode.fields import (
     FieldError,
     FirstError,
+    choice,
     identifying,
     identity,
     int_field,
@@ -37,11 +38,13 @@ _MODES = {"Pod": False, "PodGroup": True}  # of v1alpha2, to GangSeen.evicted_wh
 _MODE_FIELDS = {"single": False, "all": True}  # since v1beta1
 
 
-def decode_native_podgroup(version: str, raw: Json, topology: TopologyConstraints) -> GangSeen:
+def decode_native_podgroup(
+    version: str, raw: Json, topology: TopologyConstraints, *, composite: bool = False
+) -> GangSeen:
     """version: the API version that served it. Raises MalformedObject."""
-    with identifying("PodGroup", raw):
+    with identifying("CompositePodGroup" if composite else "PodGroup", raw):
         namespace, name, uid = identity(raw["metadata"])
-        gang = native_podgroup.gang_name(name)
+        gang = (native_podgroup.composite_name if composite else native_podgroup.gang_name)(name)
         seen = GangSeen(namespace, gang, 1, uid=uid, queue="", native_version=version)
     return or_error(seen, _gang, raw, seen, topology)
 
@@ -51,18 +54,26 @@ def native_podgroup_gone(raw: Json) -> GangGone:
     return GangGone(meta["namespace"], native_podgroup.gang_name(meta["name"]))
 
 
+def composite_gone(raw: Json) -> GangGone:
+    meta = raw["metadata"]
+    return GangGone(meta["namespace"], native_podgroup.composite_name(meta["name"]))
+
+
 def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
     annotations = meta.get("annotations") or {}
     errors = FirstError()
-    errors.read(None, _check_supported, spec)
     level = errors.read("", _required_level, spec, topology)
     required, preferred = errors.read(("", ""), topology.from_annotations, annotations)
     status = raw.get("status") or {}
-    scheduled, message = _condition(status, native_podgroup.condition_type(seen.native_version))
+    scheduled, message = _condition(
+        status, native_podgroup.condition_type(seen.native_version, seen.name)
+    )
     return replace(
         seen,
-        min_member=errors.read(1, _min_count, spec),
+        min_member=errors.read(1, _min_count, spec, native_podgroup.is_composite(seen.name)),
+        parent=errors.read("", _parent, spec),
+        preempts=errors.read(True, _preempts, spec),
         queue=errors.read("", text_field, annotations, names.QUEUE_NAME, limits.NAME),
         priority=whole(spec.get("priority")),
         priority_class=errors.read("", text_field, spec, "priorityClassName", limits.NAME),
@@ -81,15 +92,17 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     )
 
 
-def _min_count(spec: Json) -> int:
-    """1 for the basic policy, whose pods are scheduled one by one. Raises FieldError."""
+def _min_count(spec: Json, composite: bool) -> int:
+    """Pods, or groups of a CompositePodGroup. The basic policy schedules one by one: 1 pod, or 0 groups. Raises
+    FieldError."""
     policy = map_field(spec, "schedulingPolicy", "spec", limits.TASKS)
     if ("gang" in policy) == ("basic" in policy):
         raise FieldError("spec.schedulingPolicy: exactly one of basic and gang is required")
     if "basic" in policy:
-        return 1
+        return 0 if composite else 1
     gang = map_field(policy, "gang", "spec.schedulingPolicy", limits.TASKS)
-    return int_field(gang, "minCount", "spec.schedulingPolicy.gang", 1, limits.REPLICAS)
+    count = "minGroupCount" if composite else "minCount"
+    return int_field(gang, count, "spec.schedulingPolicy.gang", 1, limits.REPLICAS)
 
 
 def _required_level(spec: Json, topology: TopologyConstraints) -> str:
@@ -118,11 +131,16 @@ def _evicted_whole(spec: Json) -> bool:
     raise FieldError(f"spec.disruptionMode: {shown(mode)} is neither single pods nor all together")
 
 
-def _check_supported(spec: Json) -> None:
-    """Raises FieldError for what would start a gang otherwise than its owner asked."""
-    if parent := text_field(spec, "parentCompositePodGroupName", limits.NAME):
-        why = f"groups of PodGroups, such as CompositePodGroup {parent}, are not supported"
-        raise FieldError(f"spec.parentCompositePodGroupName: {why}")
+def _parent(spec: Json) -> str:
+    name = text_field(spec, "parentCompositePodGroupName", limits.NAME)
+    return native_podgroup.composite_name(name) if name else ""
+
+
+def _preempts(spec: Json) -> bool:
+    choices = ("", "PreemptLowerPriority", "Never")
+    return (
+        choice("spec.preemptionPolicy", text_field(spec, "preemptionPolicy"), *choices) != "Never"
+    )
 
 
 def _condition(status: Json, kind: str) -> tuple[str, str]:

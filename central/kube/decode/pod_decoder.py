@@ -37,7 +37,7 @@ from central.kube.decode.fields import (
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.quantities import lenient_time, parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
-from central.model import limits
+from central.model import limits, native_podgroup
 from central.model.facts import PodSeen, PodSpec
 from central.model.json_types import Json
 from central.model.phases import ENDED
@@ -122,6 +122,8 @@ class PodDecoder:
         """The fields of PodSeen that only this scheduler's pods have. task: as the pod itself says."""
         gang, least, owner, owner_name = gang_annotations.gang_of(labels, raw, self._rules, errors)
         found: Json = {"gang": gang, "gang_min": least, "owner": owner, "owner_name": owner_name}
+        if native_podgroup.is_native(gang):
+            found["podgroup"] = native_podgroup.podgroup_name(gang)
         if names.PREEMPTABLE in annotations or names.PREEMPTABLE in labels:
             found["preemptable"] = pod_annotations.preemptable(labels, annotations, errors)
         if gang and not task:

@@ -4,12 +4,12 @@ minimum was placed, whatever becomes of the pods later, and one from the group's
 from collections.abc import Sequence
 from dataclasses import replace
 
-from central.kube.resource_paths import BY_KIND, NATIVE_PODGROUP, ResourcePath
+from central.kube.resource_paths import BY_KIND, COMPOSITE_PODGROUP, NATIVE_PODGROUP, ResourcePath
 from central.model import limits, native_podgroup, past_turns
 from central.model.decisions import UpdateGangStatus
 from central.model.json_types import Json
 from central.model.pending_causes import CAUSES, PREEMPTED
-from central.model.phases import COMPLETED, INQUEUE, RUNNING
+from central.model.phases import COMPLETED, INQUEUE, PENDING, RUNNING
 from central.model.timestamps import stamp
 
 DISRUPTION = "DisruptionTarget"
@@ -19,8 +19,27 @@ def podgroup(gang: str, native_version: str) -> tuple[ResourcePath, str]:
     """Returns the path on which the gang's PodGroup is served, and its name there."""
     if not native_version:
         return BY_KIND["PodGroup"], gang
-    path = replace(NATIVE_PODGROUP, version=native_version)
+    composite = native_podgroup.is_composite(gang)
+    path = replace(COMPOSITE_PODGROUP if composite else NATIVE_PODGROUP, version=native_version)
     return path, native_podgroup.podgroup_name(gang)
+
+
+def parts(update: UpdateGangStatus) -> list[UpdateGangStatus]:
+    """The status of each PodGroup of a CompositePodGroup's gang; one that is not placed has the gang's reason."""
+    states = {
+        True: RUNNING,
+        False: PENDING if update.phase in (RUNNING, COMPLETED) else update.phase,
+    }
+    return [
+        replace(
+            update,
+            gang=native_podgroup.gang_name(name),
+            phase=states[placed],
+            podgroups=(),
+            past_turns=None,
+        )
+        for name, placed in update.podgroups
+    ]
 
 
 def patch(found: Json, update: UpdateGangStatus, now: float) -> Json | None:
@@ -61,7 +80,7 @@ def _scheduled(
     status, reason = "True", "Scheduled"
     if update.phase not in (RUNNING, COMPLETED):
         status, reason = "False", CAUSES.get(update.cause, "")
-    kind = native_podgroup.condition_type(update.native_version)
+    kind = native_podgroup.condition_type(update.native_version, update.gang)
     before: Json = next((each for each in conditions if each["type"] == kind), {})
     if not reason or update.phase == INQUEUE or (before.get("status") == "True" != status):
         return None

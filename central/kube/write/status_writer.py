@@ -281,6 +281,8 @@ class StatusWriter:
 
     def _write_podgroup(self, client: LimitedClient, update: UpdateGangStatus) -> Json | None:
         if update.native_version:
+            for part in native_status.parts(update):
+                self._write_native_podgroup(client, part)
             return self._write_native_podgroup(client, update)
         placed = _is_placed(update)
         condition = {

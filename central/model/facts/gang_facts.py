@@ -14,6 +14,9 @@ class SubGroupLayer:
 
     keys: tuple[str, ...]  # the first of the policy's keys; empty: all its subgroups
     required: str  # the level: a label key, or "node"
+    of: str = (
+        ""  # the CompositePodGroup, whose policies share the domain; empty: those of one policy
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class SubGroups:
     required: str = ""  # as in GangSeen
     tier: int | None = None
     layers: tuple[SubGroupLayer, ...] = ()  # around the groups, the widest first
+    # The CompositePodGroups around the groups, the widest first, each with how many of the groups right below it start
+    # together. They decide instead of `least`.
+    within: tuple[tuple[str, int], ...] = ()
 
 
 MOVE_AFTER_S = 300.0
@@ -55,7 +61,7 @@ class LaterRole:
 
 @dataclass(frozen=True, slots=True)
 class GangSeen:
-    """A PodGroup object."""
+    """A PodGroup object, or a CompositePodGroup, whose min_member counts groups; 0: they start one by one."""
 
     namespace: str
     name: str
@@ -88,6 +94,8 @@ class GangSeen:
         PodDeviceClaim, ...
     ] = ()  # that its pods share, in a PodGroup of scheduling.k8s.io
     native_version: str = ""  # of scheduling.k8s.io; "": a PodGroup of scheduling.volcano.sh
+    parent: str = ""  # the gang of the CompositePodGroup that it is in
+    preempts: bool = True  # as in PodSeen, for all its pods
     move_after_s: float = (
         MOVE_AFTER_S  # how long it may run below its minimum before it moves whole
     )

@@ -119,6 +119,7 @@ class PodSeen:
     started: float | None = None  # seconds since the epoch, from the kubelet
     ended: float | None = None  # ... or when its deletion was asked for; None: neither, or unknown
     checkpoint: float | None = None  # seconds since the epoch: work until then is saved
+    podgroup: str = ""  # the name of its PodGroup of scheduling.k8s.io
     preempts: bool = True  # others may be evicted for it (not preemptionPolicy Never)
     labels: Labels = ()
     queue: str = ""  # annotation; the PodGroup's queue takes precedence

@@ -26,7 +26,7 @@ from central.model.device_claims import (
 )
 from central.model.facts import DeviceClassSeen, GangSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
-from central.model.native_podgroup import gang_name, podgroup_name
+from central.model.native_podgroup import podgroup_name
 from central.model.phases import ENDED
 from central.model.resources import Sums, add
 from central.scheduler.device_claims.claim_users import ClaimUsers
@@ -301,7 +301,7 @@ class DeviceClaims:
         """Returns why the pod cannot use the claim, or the claim cannot be allocated."""
         if claim.deleting:
             return f"ResourceClaim {claim.name} is being deleted"
-        ours = bool(claim.group) and seen.gang == gang_name(claim.group)
+        ours = bool(claim.group) and seen.podgroup == claim.group
         if template and claim.pod != seen.uid and not ours:
             return f"ResourceClaim {claim.name} was made for another pod"
         if not ours and len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:

@@ -79,7 +79,7 @@ class Autoscaler:
         """Returns whether the gang, which does not fit, is left to the plan at the end of this cycle."""
         if not self._donors or self._in_vain.get(gang.key) == context.state.pending.epoch:
             return False
-        if not all(pod.seen.preempts for pod in gang.counts.waiting):
+        if not gang.preempts:
             return False
         return any(needs.may_take(context, gang, donor) for donor in self._donors)
 

@@ -120,9 +120,18 @@ def equivalence_key(
     their queue distinguishes."""
     if gang.counts.placed:
         return 0
-    terms = {(pod.seen.runs_for_s, pod.seen.preempts) for pod in gang.counts.waiting}
+    runs_for = frozenset(pod.seen.runs_for_s for pod in gang.counts.waiting)
     least = gang.object.min_resources if gang.object is not None else ()
-    key = (gang.queue, gang.priority, frozenset(terms), gang.started, requests, least, tenant)
+    key = (
+        gang.queue,
+        gang.priority,
+        runs_for,
+        gang.preempts,
+        gang.started,
+        requests,
+        least,
+        tenant,
+    )
     return state.pending.equivalence(key)
 
 
@@ -220,7 +229,7 @@ def _subgroup_attempts(
     division = gang.division()
     every = division.units()
     if missing:
-        least = division.units_to_start(gang.subgroups, missing, gang.short_tasks())
+        least = division.units_to_start(missing, gang.short_tasks())
         tried = [every, least] if len(least) < len(every) else [every]
     else:
         tried = [every, *([unit] for unit in every[:SURPLUS_UNITS])]

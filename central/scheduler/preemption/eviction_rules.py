@@ -106,8 +106,7 @@ def settled_at(pod: Pod) -> float:
 
 
 def _lacks_a_member(by: Claimant) -> bool:
-    preempts = all(pod.seen.preempts for pod in by.gang.counts.waiting)
-    return preempts and surplus_members.own_surplus_count(by.gang) > 0
+    return by.gang.preempts and surplus_members.own_surplus_count(by.gang) > 0
 
 
 def _shrinks(by: Claimant, victim: Gang) -> bool:

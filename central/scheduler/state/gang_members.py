@@ -1,6 +1,6 @@
 """The gangs of pods: who joins and leaves, when their counts are taken again, and when they are forgotten."""
 
-from central.model.facts import GangGone
+from central.model.facts import GangGone, GangSeen
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import UNKNOWN, Gang, GangKey
@@ -66,7 +66,16 @@ def drop_replicated(state: ClusterState, namespace: str, name: str) -> None:
         update_replicas(state, namespace, name)
 
 
+def set_object(state: ClusterState, fact: GangSeen) -> None:
+    gang = get_or_create(state, (fact.namespace, fact.name, True))
+    if gang.object is None:
+        gang.published.completed = UNKNOWN
+    gang.object = fact
+
+
 def delete_group(state: ClusterState, fact: GangGone) -> None:
+    if state.owners.composites.remove((fact.namespace, fact.name)):
+        return
     state.owners.withdraw(fact.namespace, fact.name)
     drop_replicated(state, fact.namespace, fact.name)
     drop_object(state, fact.namespace, fact.name)

@@ -60,6 +60,7 @@ class PublishedStatus(NamedTuple):
     shown: int = 0  # pods whose condition has the reason
     turns: tuple[float, float, bool] | None = None  # of its PastTurns: ran_s, until, runs
     cause: str = ""
+    podgroups: tuple[tuple[str, bool], ...] = ()  # as in UpdateGangStatus
 
 
 NOTHING_PUBLISHED = PublishedStatus()
@@ -273,7 +274,7 @@ class Gang:
             return max(self.minimum - placed, 0)
         short = self.minimum - placed
         if group.subgroups:
-            short = max(short, self.division().missing(group.subgroups))
+            short = max(short, self.division().missing())
         if self.task_min:
             short = max(short, sum(self.short_tasks().values()))
         return max(short, 0)
@@ -296,7 +297,7 @@ class Gang:
         each task first, then the first ranks. Fewer than missing() if too few pods exist."""
         missing, short, waiting = self.missing(), self.short_tasks(), self.counts.waiting
         if self.subgroups:
-            units = self.division().units_to_start(self.subgroups, missing, short)
+            units = self.division().units_to_start(missing, short)
             return [pod for _, pods in units for pod in pods]
         return first_ranks(waiting, missing, short) if short else waiting[:missing]
 
@@ -321,6 +322,12 @@ class Gang:
         """Whether it, or one of its pods, is not preemptable."""
         group = self.object
         return self.counts.never_evicted or (group is not None and group.preemptable is False)
+
+    @property
+    def preempts(self) -> bool:
+        """Whether others may be evicted for it."""
+        by_group = self.object is None or self.object.preempts
+        return by_group and all(pod.seen.preempts for pod in self.counts.waiting)
 
     @property
     def created(self) -> float:

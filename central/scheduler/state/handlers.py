@@ -5,6 +5,7 @@ its gang's counts, and the class by which placement decides."""
 
 from collections.abc import Sequence
 
+from central.model import native_podgroup
 from central.model.device_claims import DeviceFact
 from central.model.facts import (
     BindFailed,
@@ -35,7 +36,7 @@ from central.scheduler.inventory.pods import (
 )
 from central.scheduler.state import gang_members, reclassification
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import UNKNOWN, Gang
+from central.scheduler.state.gangs import Gang
 from protos import slicing
 from protos.names import GPU, GPU_SHARE
 
@@ -69,6 +70,7 @@ EVICTION_UNKNOWN_S = 5.0  # after no answer at all
 
 def update_pod(state: ClusterState, fact: PodSeen, gpus: int = 0) -> None:
     """gpus: of a pod that the state does not have yet, those that are planned or observed"""
+    fact = state.owners.composites.of_pod(fact)
     name = (fact.namespace, fact.name)
     other = state.uids.get(name)
     if other is not None and other != fact.uid:
@@ -492,6 +494,8 @@ def assume(
 
 
 def update_group(state: ClusterState, fact: GangSeen) -> None:
+    if fact.native_version and state.owners.composites.update(fact):
+        return
     place = (fact.namespace, fact.name)
     members = gang_members.of_object(state, *place) if fact.declared else []
     if fact.each_replica:
@@ -500,10 +504,22 @@ def update_group(state: ClusterState, fact: GangSeen) -> None:
         gang_members.update_replicas(state, *place)
     else:
         gang_members.drop_replicated(state, *place)
-        gang = gang_members.get_or_create(state, (*place, True))
-        if gang.object is None:
-            gang.published.completed = UNKNOWN
-        gang.object = fact
+        gang_members.set_object(state, fact)
     if fact.declared:
         for made in state.owners.declare(*place, members, joined=not fact.each_replica):
             update_pod(state, made)
+
+
+def settle_composites(state: ClusterState) -> None:
+    """Puts the pods of PodGroups below CompositePodGroups that changed in the gangs that these are now."""
+    gangs, moved = state.owners.composites.settle()
+    for place, gang in gangs:
+        if gang is not None:
+            gang_members.set_object(state, gang)
+        else:
+            gang_members.drop_object(state, *place)
+    for (namespace, podgroup), before in moved:
+        old = state.gangs.get((namespace, before, True))
+        for pod in list(old.members.values()) if old is not None else ():
+            if native_podgroup.gang_name(pod.seen.podgroup) == podgroup:
+                update_pod(state, pod.seen)

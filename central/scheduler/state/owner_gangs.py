@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from central.model import controller_gangs
 from central.model.facts import OwnerSeen, PodSeen
+from central.scheduler.state.composite_gangs import CompositeGangs
 from central.scheduler.state.replicated_gangs import ReplicatedGangs
 
 WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # no other controllers are watched
@@ -29,6 +30,7 @@ class OwnerGangs:
         self.declared: set[tuple[str, str]] = set()  # the gangs of objects, as GangSeen names them
         self.joined: set[tuple[str, str]] = set()  # those of them whose replicas are one gang
         self.replicated = ReplicatedGangs()
+        self.composites = CompositeGangs()
         self._by_owner: dict[str, dict[str, None]] = {}
 
     def with_defaults(self, fact: PodSeen) -> PodSeen:

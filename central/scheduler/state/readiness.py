@@ -48,6 +48,8 @@ def shortage(gang: Gang, missing: int) -> str:
     """What a gang that has not its minimum lacks to start. missing: Gang.missing()."""
     if gang.short_tasks():
         return _short_of_tasks(gang)
+    if gang.subgroups and (absent := gang.division().needed.absent):
+        return absent
     if len(gang.members) < gang.minimum:
         return f"needs {gang.minimum} pods to start, {len(gang.members)} exist"
     if gang.subgroups:
@@ -119,7 +121,7 @@ def _short_of_pods(gang: Gang, missing: int) -> str:
 def _short_of_groups(gang: Gang) -> str:
     """Names the subgroups that have too few pods."""
     division, missing = gang.division(), gang.missing()
-    return division.shortage(gang.subgroups) or (
+    return division.shortage() or (
         f"needs {missing} more {wording.plural(missing, 'pod')} in complete subgroups to start; "
         + (division.incomplete_group() or f"{len(gang.counts.waiting)} pending")
     )

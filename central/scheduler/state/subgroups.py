@@ -7,14 +7,17 @@ Design: docs/design/subgroups.md
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from central.model import wording
+from central.model import native_podgroup, wording
 from central.model.facts import SubGroups
 from central.model.pod_rules import Labels
 from central.scheduler.inventory.pods import Pod
 
 Values = tuple[str, ...]
-BundleKey = tuple[str, int, Values]  # policy, layer, and what its subgroups agree in
+BundleKey = tuple[
+    str, int, Values
+]  # policy or CompositePodGroup, layer, and what its subgroups agree in
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class Subgroup:
         """What it shares a domain with others by, the widest first."""
         known = dict(zip(self.policy.keys, self.values, strict=True))
         return [
-            (self.policy.name, depth, tuple(known[key] for key in layer.keys))
+            (layer.of or self.policy.name, depth, tuple(known[key] for key in layer.keys))
             for depth, layer in enumerate(self.policy.layers)
         ]
 
@@ -49,35 +52,49 @@ class Subgroup:
 Unit = tuple[Subgroup | None, list[Pod]]  # pods that start together; None: in no subgroup
 
 
+class NeededGroups(NamedTuple):
+    """The groups that start together."""
+
+    absent: (
+        str  # the CompositePodGroup that has fewer groups than it needs, as a clause; empty: none
+    )
+    late: bool  # pods of them do not exist yet
+    pods: int  # that they lack
+    least: Mapping[str, int]  # groups by policy
+
+
 @dataclass(slots=True)
 class SubgroupDivision:
+    policies: Sequence[SubGroups]
     groups: list[Subgroup]  # by policy, then by the first rank
     ungrouped: list[Pod]  # waiting pods in no subgroup
+    needed: NeededGroups
 
     @classmethod
     def of(
         cls, policies: Sequence[SubGroups], waiting: Iterable[Pod], placed: Iterable[Pod]
     ) -> "SubgroupDivision":
         found: dict[tuple[int, Values], Subgroup] = {}
-        by_labels: dict[Labels, Subgroup | None] = {}
-        division = cls([], [])
+        by_labels: dict[tuple[Labels, str], Subgroup | None] = {}
+        ungrouped: list[Pod] = []
 
-        def group_of(labels: Labels) -> Subgroup | None:
-            if labels not in by_labels:
-                where = _group_of(policies, dict(labels))
-                by_labels[labels] = where and found.setdefault(
+        def group_of(pod: Pod) -> Subgroup | None:
+            key = labels, podgroup = pod.seen.labels, pod.seen.podgroup
+            if key not in by_labels:
+                where = _group_of(policies, {**dict(labels), native_podgroup.KEY: podgroup})
+                by_labels[key] = where and found.setdefault(
                     where, Subgroup(policies[where[0]], where[1])
                 )
-            return by_labels[labels]
+            return by_labels[key]
 
         for pod in waiting:
-            group = group_of(pod.seen.labels)
-            (group.waiting if group is not None else division.ungrouped).append(pod)
+            group = group_of(pod)
+            (group.waiting if group is not None else ungrouped).append(pod)
         for pod in placed:
-            if (group := group_of(pod.seen.labels)) is not None:
+            if (group := group_of(pod)) is not None:
                 group.placed.append(pod)
-        division.groups = [found[where] for where in sorted(found, key=lambda where: where[0])]
-        return division
+        groups = [found[where] for where in sorted(found, key=lambda where: where[0])]
+        return cls(policies, groups, ungrouped, needed_groups(policies, groups))
 
     def placed_by_bundle(self) -> dict[BundleKey, list[Pod]]:
         found: dict[BundleKey, list[Pod]] = {}
@@ -86,29 +103,27 @@ class SubgroupDivision:
                 found.setdefault(key, []).extend(group.placed)
         return found
 
-    def missing(self, policies: Sequence[SubGroups]) -> int:
-        """How many more pods must be placed to reach the minSubGroups of each policy."""
-        return sum(
-            sum(sorted(lacks)[: policy.least])
-            for policy in policies
-            if (
-                lacks := [g.lacks for g in self.groups if g.policy is policy]
-                + [policy.size] * policy.least
-            )
-        )
+    def missing(self) -> int:
+        """How many more pods must be placed for the groups that the gang needs."""
+        return self.needed.pods
 
-    def shortage(self, policies: Sequence[SubGroups]) -> str:
-        """Names a policy that cannot reach its minSubGroups with the existing pods; empty: none."""
-        for policy in policies:
+    def shortage(self) -> str:
+        """Names a policy that has fewer groups than needed with the existing pods; empty: none."""
+        for policy in self.policies if not self.needed.absent else ():
             mine = [group for group in self.groups if group.policy is policy]
-            completable = sum(group.completable for group in mine)
-            if completable < policy.least:
-                subgroups = wording.counted(policy.least, "subgroup")
+            completable, least = (
+                sum(group.completable for group in mine),
+                self.needed.least[policy.name],
+            )
+            if completable < least:
+                what, unit = "subGroupPolicy " + policy.name, "subgroup"
+                if policy.within:
+                    what, unit = "CompositePodGroup " + policy.within[-1][0], "PodGroup"
                 return (
-                    f"subGroupPolicy {policy.name} needs {subgroups} of "
+                    f"{what} needs {wording.counted(least, unit)} of "
                     f"{wording.counted(policy.size, 'pod')} to start, the existing pods complete {completable}"
                 )
-        return ""
+        return self.needed.absent
 
     def incomplete_group(self) -> str:
         """Names a subgroup that lacks pods; empty: none does."""
@@ -129,17 +144,15 @@ class SubgroupDivision:
                 units += [(group, [pod]) for pod in group.waiting[lacks:]]
         return sorted(units, key=lambda unit: unit[1][0].seen.order)
 
-    def units_to_start(
-        self, policies: Sequence[SubGroups], missing: int, tasks: Mapping[str, int]
-    ) -> list[Unit]:
+    def units_to_start(self, missing: int, tasks: Mapping[str, int]) -> list[Unit]:
         """The first units that reach the gang's minimum: missing pods in total, tasks more pods of each
-        task, and minSubGroups subgroups of each policy. Empty: too few pods exist."""
-        units = self.units()
+        task, and the groups that are needed of each policy. Empty: too few pods or groups exist."""
+        units = self.units() if not self.needed.absent else []
         short, chosen = dict(tasks), dict[int, Unit]()
         needs = {
-            policy.name: policy.least
+            policy.name: self.needed.least[policy.name]
             - sum(not group.lacks for group in self.groups if group.policy is policy)
-            for policy in policies
+            for policy in self.policies
         }
 
         def choose(index: int) -> None:
@@ -160,8 +173,51 @@ class SubgroupDivision:
             if index not in chosen and count < missing:
                 choose(index)
                 count += len(pods)
-        done = count >= missing and all(n <= 0 for n in (*short.values(), *needs.values()))
+        done = (
+            not self.needed.absent
+            and count >= missing
+            and all(n <= 0 for n in (*short.values(), *needs.values()))
+        )
         return [chosen[index] for index in sorted(chosen)] if done else []
+
+
+def needed_groups(policies: Sequence[SubGroups], groups: Sequence[Subgroup]) -> NeededGroups:
+    """The groups that start together and lack the fewest pods. groups: those that have pods."""
+    if policies and policies[0].within:
+        return _needed_inside(policies, groups, 0)
+    pods, least = 0, {policy.name: policy.least for policy in policies}
+    for policy in policies:
+        lacks = [group.lacks for group in groups if group.policy is policy]
+        pods += sum(sorted([*lacks, *[policy.size] * policy.least])[: policy.least])
+    return NeededGroups("", False, pods, least)
+
+
+def _needed_inside(
+    policies: Sequence[SubGroups], groups: Sequence[Subgroup], depth: int
+) -> NeededGroups:
+    """Of one CompositePodGroup: as many of the groups right below it as it needs, first those whose pods exist."""
+    found: list[NeededGroups] = []
+    inner: dict[str, list[SubGroups]] = {}
+    for policy in policies:
+        if len(policy.within) > depth + 1:
+            inner.setdefault(policy.within[depth + 1][0], []).append(policy)
+            continue
+        mine, one = [group for group in groups if group.policy is policy], {policy.name: 1}
+        found += [NeededGroups("", not each.completable, each.lacks, one) for each in mine]
+        without_pods = len(policy.labels[0].values) - len(mine)
+        found += [NeededGroups("", True, policy.size, one)] * without_pods
+    found += [_needed_inside(each, groups, depth + 1) for each in inner.values()]
+    name, least = policies[0].within[depth]
+    chosen = sorted(found, key=lambda each: (bool(each.absent), each.late, each.pods))[:least]
+    absent = next(filter(None, (each.absent for each in chosen)), "")
+    if len(chosen) < least:
+        needs = wording.counted(least, "group")
+        absent = f"CompositePodGroup {name} needs {needs} to start, {len(found)} exist"
+    sums = Counter[str](dict.fromkeys((policy.name for policy in policies), 0))
+    for each in chosen:
+        sums.update(each.least)
+    late = any(each.late for each in chosen)
+    return NeededGroups(absent, late, sum(each.pods for each in chosen), sums)
 
 
 def _makes_whole(group: Subgroup, unit: Unit) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from operator import attrgetter
 
-from central.model import wording
+from central.model import limits, wording
 from central.model.decisions import PODS_SHOWN, Decision, UpdateGangStatus
 from central.model.past_turns import PastTurns
 from central.model.pending_causes import CAUSES, ERROR, SET_ASIDE, UNSCHEDULABLE
@@ -141,7 +141,8 @@ def status_update(
     shown, others, is_news = _pods_to_tell(gang, cause, nominated)
     turns = (past_turns.ran_s, past_turns.until, past_turns.runs) if past_turns else None
     # Each of the first pods that wait gets the reason, so another one is news.
-    published = PublishedStatus(now, reason, pod_phases, len(shown), turns, cause)
+    groups = _podgroups(gang)
+    published = PublishedStatus(now, reason, pod_phases, len(shown), turns, cause, groups)
     if published == gang.published.state and not is_news:
         return [*warnings]
     gang.published.state = published
@@ -157,11 +158,20 @@ def status_update(
         quiet=gang.published.suppress_event,
         of_job=gang.published.of_job,
         native_version=group.native_version if group is not None else "",
+        podgroups=groups,
         past_turns=past_turns,
         cause=cause,
         nominated=tuple(nominated.items()),
     )
     return [*warnings, update]
+
+
+def _podgroups(gang: Gang) -> tuple[tuple[str, bool], ...]:
+    """The first PodGroups of a CompositePodGroup's gang, and whether they have their minimum."""
+    if not gang.subgroups or not gang.subgroups[0].within:
+        return ()
+    groups = gang.division().groups
+    return tuple((group.values[0], not group.lacks) for group in groups[: limits.SUBGROUPS])
 
 
 def _pods_to_tell(

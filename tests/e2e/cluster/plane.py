@@ -23,7 +23,11 @@ NATIVE_GANGS = {
         *("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling"),
         *("WorkloadAwarePreemption", "WorkloadWithJob"),
     ),
-    "1.37": ("v1beta1", "GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
+    "1.37": (
+        "v1beta1",
+        *("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob"),
+        *("CompositePodGroup", "PodGroupPreemptionPolicy"),
+    ),
 }
 
 
@@ -52,7 +56,10 @@ def control_plane(pki: Pki, flags: dict[str, list[str]]) -> Machine:
     }
     if KUBE in NATIVE_GANGS:
         version, *gates = NATIVE_GANGS[KUBE]
-        components["kube-apiserver"].append(f"--runtime-config=scheduling.k8s.io/{version}=true")
+        served = [version, *(["v1alpha3"] if "CompositePodGroup" in gates else [])]
+        components["kube-apiserver"].append(
+            "--runtime-config=" + ",".join(f"scheduling.k8s.io/{each}=true" for each in served)
+        )
         for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
             components[name].append("--feature-gates=" + ",".join(f"{gate}=true" for gate in gates))
     for name, argv in components.items():

@@ -220,7 +220,7 @@ LIFE: list[Row] = [
     ("spec/volumes", [{"name": "v", "secret": {"secretName": "s"}}], {}),
 ]
 GANGS: list[Row] = [
-    ("spec/schedulingGroup", {"podGroupName": "g"}, {"gang": "podgroup/g"}),
+    ("spec/schedulingGroup", {"podGroupName": "g"}, {"gang": "podgroup/g", "podgroup": "g"}),
     (
         "spec/schedulingGroup",
         {"other": "g"},

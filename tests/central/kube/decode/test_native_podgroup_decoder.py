@@ -2,7 +2,7 @@
 
 import pytest
 
-from central.kube.decode.native_podgroup_decoder import native_podgroup_gone
+from central.kube.decode.native_podgroup_decoder import composite_gone, native_podgroup_gone
 from central.model.device_claims import PodDeviceClaim
 from central.model.facts import GangGone, GangSeen
 from central.model.json_types import Json
@@ -29,6 +29,41 @@ def test_a_gang(version: str) -> None:
     assert native_podgroup_gone({"metadata": {"namespace": "ns", "name": "g"}}) == GangGone(
         "ns", "podgroup/g"
     )
+
+
+def test_a_composite_podgroup_counts_groups() -> None:
+    """As Kubernetes 1.37 has it, with the status that kube-scheduler would write."""
+    spec: Json = {
+        "parentCompositePodGroupName": "root",
+        "workloadRef": {"workloadName": "w", "templateName": "t"},
+        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": names.RACK}]},
+        "disruptionMode": {"all": {}},
+        "priorityClassName": "high",
+        "priority": 5,
+        "preemptionPolicy": "Never",
+    }
+    condition = {"type": "CompositePodGroupInitiallyScheduled", "status": "True"}
+    meta = {"name": "c", "namespace": "ns", "uid": "u"}
+    raw = {"metadata": meta, "spec": spec, "status": {"conditions": [condition]}}
+    assert reader().composite_gang("v1alpha3", raw) == GangSeen(
+        "ns",
+        "compositepodgroup/c",
+        2,
+        uid="u",
+        queue="",
+        priority=5,
+        priority_class="high",
+        topology_required=names.RACK,
+        phase="Running",
+        evicted_whole=True,
+        native_version="v1alpha3",
+        parent="compositepodgroup/root",
+        preempts=False,
+    )
+    assert composite_gone(raw) == GangGone("ns", "compositepodgroup/c")
+    basic = {"metadata": meta, "spec": {"schedulingPolicy": {"basic": {}}}}
+    assert reader().composite_gang("v1alpha3", basic).min_member == 0
 
 
 def test_pods_of_the_basic_policy_start_one_by_one() -> None:
@@ -141,10 +176,8 @@ def test_the_phase_is_what_its_condition_says(version: str, kind: str) -> None:
             {**GANG, "disruptionMode": {"single": {}, "all": {}}},
             "spec.disruptionMode: {2 fields} is neither",
         ),
-        (
-            {**GANG, "parentCompositePodGroupName": "root"},
-            "spec.parentCompositePodGroupName: groups of PodGroups, such as CompositePodGroup root,",
-        ),
+        ({**GANG, "parentCompositePodGroupName": 5}, "parentCompositePodGroupName: "),
+        ({**GANG, "preemptionPolicy": "Always"}, 'spec.preemptionPolicy: "Always" is n'),
         (
             {**GANG, "resourceClaims": [{"name": "net"}]},
             "spec.resourceClaims[net]: needs either resourceClaimName or resourceClaimTemplateName",

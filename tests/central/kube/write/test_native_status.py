@@ -14,7 +14,7 @@ from central.model.decisions import EmitWarning, UpdateGangStatus
 from central.model.json_types import Json
 from central.model.past_turns import PastTurns
 from central.model.pending_causes import PREEMPTED
-from tests.central.custom_resources import DEFINITIONS
+from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube.api_fixtures import EVENTS, PODS, pod
 from tests.central.kube.native_objects import groups, podgroup, podgroup_definition
 from tests.fakes.eventually import eventually
@@ -74,6 +74,36 @@ def test_a_gang_that_waits_and_starts(
         if event["involvedObject"]["kind"] == "PodGroup"
     }
     assert involved == {(f"scheduling.k8s.io/{version}", "g")}
+
+
+def test_a_composite_podgroup_and_its_podgroups(
+    client: Client, made: Make, writer: StatusWriter
+) -> None:
+    """A PodGroup that is not placed yet is not called scheduled, though its gang runs."""
+    version, kind = "v1alpha3", "CompositePodGroup"
+    composites = groups(version).replace("podgroups", "compositepodgroups")
+    made(DEFINITIONS, podgroup_definition(version))
+    made(DEFINITIONS, definition("scheduling.k8s.io", version, kind, status={}))
+    made(composites, podgroup("serve", 1, version) | {"kind": kind})
+    for name in ("a", "b"):
+        made(groups(version), podgroup(name, 2, version))
+    running = update("Running", "2 pods placed", version)
+    found = replace(
+        running,
+        gang="compositepodgroup/serve",
+        podgroups=(("a", True), ("b", False)),
+        cause="capacity",
+    )
+    writer.put(found)
+
+    def types(path: str) -> tuple[str, str]:
+        [one] = client.get(path).get("status", {}).get("conditions") or [{}]
+        return one.get("type", ""), one.get("status", "")
+
+    initially = "PodGroupInitiallyScheduled"
+    eventually(lambda: types(f"{composites}/serve") == (f"Composite{initially}", "True"))
+    assert types(f"{groups(version)}/a") == (initially, "True")
+    assert types(f"{groups(version)}/b") == (initially, "False")
 
 
 def test_a_warning_goes_to_the_group_too(client: Client, made: Make, writer: StatusWriter) -> None:

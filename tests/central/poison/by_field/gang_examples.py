@@ -42,7 +42,8 @@ def _native_group() -> Json:
         "priority": 5,
         "disruptionMode": "PodGroup",
         "resourceClaims": [],
-        "parentCompositePodGroupName": "",
+        "parentCompositePodGroupName": "c",
+        "preemptionPolicy": "Never",
     }
     kinds = ("PodGroupScheduled", "PodGroupInitiallyScheduled")
     conditions = [{"type": each, "status": "True", "message": "m"} for each in kinds]
@@ -54,6 +55,20 @@ def _native_group() -> Json:
         "spec": spec,
         "status": {"conditions": conditions},
     }
+
+
+def _composite_group() -> Json:
+    raw = _native_group()
+    raw["spec"] |= {
+        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
+        "disruptionMode": {"single": {}},
+    }
+    raw["status"]["conditions"][0]["type"] = "CompositePodGroupInitiallyScheduled"
+    return raw
+
+
+def _basic_composite_group() -> Json:
+    return {"metadata": meta(), "spec": {"schedulingPolicy": {"basic": {}}}}
 
 
 def _basic_native_group() -> Json:
@@ -103,6 +118,7 @@ def _queue_by_annotation() -> Json:
 
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "podgroups.scheduling.volcano.sh": (generator.rich_group, _group_by_annotations),
+    "compositepodgroups.scheduling.k8s.io": (_composite_group, _basic_composite_group),
     "podgroups.scheduling.k8s.io": (_native_group, _basic_native_group),
     "queues.scheduling.volcano.sh": (generator.queue, _queue_with_policy, _queue_by_annotation),
 }

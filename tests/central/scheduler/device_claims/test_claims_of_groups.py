@@ -20,7 +20,10 @@ GROUP = GangSeen(
 
 def members(count: int) -> list[PodSeen]:
     entry = PodDeviceClaim("net", "made", "t")
-    return [replace(pod(f"g-{i}"), gang="podgroup/g", device_claims=(entry,)) for i in range(count)]
+    return [
+        replace(pod(f"g-{i}"), gang="podgroup/g", podgroup="g", device_claims=(entry,))
+        for i in range(count)
+    ]
 
 
 def test_a_claim_that_was_made_for_the_group_is_allocated_once_for_it() -> None:
