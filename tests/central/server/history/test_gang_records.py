@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 
 from central.controllers.composite import new_scheduler
-from central.model.decisions import Delete, EmitWarning
+from central.model.decisions import Decision, Delete, EmitWarning
 from central.model.event_objects import about, build_event
 from central.model.event_reasons import SHRANK
 from central.model.facts import BindDone, Fact, GangGone, PodGone, QueueSeen
@@ -182,7 +182,10 @@ def test_events_of_its_pods_and_its_job_are_told_with_their_words() -> None:
     why = "GPU 3 of node a, held by train-j-0, is unhealthy: XID 94"
     job = about("batch.volcano.sh/v1alpha1", "Job", "ns", "train", "j")
     shrank = build_event(job, SHRANK, "task w: 3 to 2 members; for ns/high", T0, of_now=True)
-    told = [EmitWarning("ns", "train-j", "", "uid-train-j-0", "train-j-0", why), shrank]
+    told: list[Decision] = [
+        EmitWarning("ns", "train-j", "", "uid-train-j-0", "train-j-0", why),
+        shrank,
+    ]
     life.records.observe([], told)
     life.tell(T0 + 20, factories.pod("train-j-2", 1, "train-j"))
     record = life.record("train-j")
