@@ -1,12 +1,13 @@
 """A reason stays true while its gang is not tried again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from central.controllers.composite import new_scheduler
-from central.model.facts import Fact, PodGone, PodSeen
+from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueAccess, QueueSeen
 from central.scheduler import refusal_reasons
 from central.scheduler.apply import apply
 from central.scheduler.cycle import schedule_once
@@ -151,6 +152,32 @@ def test_a_refusal_outlives_the_gang_that_was_tried_for_it() -> None:
     schedule_once(cluster, [factories.pod("small", 4)], 3.0)
     for name in ("second", "third"):
         assert "12 of 16 GPUs free" in cluster.state.gangs["ns", name, True].attempt.reason
+
+
+def of_tenant(space: str, name: str) -> list[Fact]:
+    pods = (
+        replace(each, namespace=space, uid=f"{space}-{each.name}") for each in members(name, 3, 8)
+    )
+    return [GangSeen(space, name, 3), *pods]
+
+
+def test_a_tenant_does_not_read_the_reason_of_another_that_was_refused_alike() -> None:
+    """The queue is closed to one of them while gangs of both share a refusal, in a cycle that ends before it tries
+    them again; then both ask why they wait."""
+    cluster, _ = two_nodes()
+    facts: list[Fact] = [QueueSeen("default", uid="u"), factories.pod("gone", 8, cpu=1)]
+    for name in ("one", "two", "three"):
+        facts += [*of_tenant("red", name), *of_tenant("blue", name)]
+    schedule_once(cluster, facts, 1.0)
+    schedule_once(cluster, [PodGone("uid-gone")], 2.0)
+    gangs = [gang for gang in cluster.state.gangs.values() if gang.namespace in ("red", "blue")]
+    assert len({id(cluster.refused[gang.key]) for gang in gangs}) == 1
+    theirs = QueueSeen("default", uid="u", access=QueueAccess(namespaces=("ns", "red")))
+    schedule_once(cluster, [theirs, factories.pod("small", 4)], 3.0, lambda: True)
+    for gang in gangs:
+        refusal_reasons.refresh_one(cluster, gang)
+    refused = [gang for gang in gangs if "namespace blue may not use" in gang.attempt.reason]
+    assert [gang.namespace for gang in refused] == ["blue"] * 3
 
 
 def test_without_nodes_the_reason_says_so() -> None:
