@@ -36,7 +36,7 @@ from central.scheduler.device_claims.device_demand import Demand
 from central.scheduler.device_claims.device_fitting import MANY, NodeDevices, SearchLimit, most_pods
 from central.scheduler.device_claims.device_pools import EVERYWHERE, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_selectors import DeviceSelectors
-from central.scheduler.device_claims.device_shares import NO_USES, Uses, left_of
+from central.scheduler.device_claims.device_shares import NO_USES
 from central.scheduler.device_claims.device_worth import DeviceWorth
 from central.scheduler.device_claims.extended_resources import ExtendedResources
 from central.scheduler.device_claims.held_device_uses import HeldDeviceUses
@@ -555,29 +555,3 @@ class DeviceAllocation:
             self._settle(row)
         self._confirmed[row, needs] += len(lots)
         return lots, shared
-
-    # --- for invariants -----------------------------------------------------------------
-
-    def overused(self) -> list[str]:
-        """Returns the devices of which allocated claims and drafts hold more than there is."""
-        every = Counter(use for claim in self._held_by for use in self._allocated[claim])
-        held: dict[DeviceId, Uses] = {}
-        for (device, consumed), times in (every + self.taken()).items():
-            held.setdefault(device, Counter())[consumed] = times
-        found = []
-        for device, uses in held.items():
-            pooled = self.pools.devices.get(device)
-            shares = uses.total() - uses[None]
-            if uses[None] + bool(shares) > 1 or (
-                pooled is not None and shares and min(left_of(pooled.device, uses), default=0) < 0
-            ):
-                found.append(str(device))
-        return found
-
-    def pods_taken(self) -> dict[tuple[int, DeviceNeeds], int]:
-        """Counts the pods that drafts have taken unconfirmed devices for, by row and needs."""
-        return {
-            (row, needs): len(pods)
-            for row, on_row in self._on_row.items()
-            for needs, pods in on_row.pods.items()
-        }

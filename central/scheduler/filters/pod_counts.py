@@ -7,7 +7,7 @@ Design: docs/design/filters.md
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -236,42 +236,7 @@ class MatchingPodCounts:
     def _none(self) -> Ints:
         return np.zeros(self._rows, dtype=np.int64)
 
-    # --- for invariants ------------------------------------------------------------
-
-    def nonzero(self) -> dict[object, Counter[int]]:
-        """Every count that is not zero, by what is counted and by row."""
-        kept: list[tuple[object, Ints]] = [*self._matching.items(), *self._ports.items()]
-        kept += [*self._claims.items(), *self._attached.items()]
-        for number, by_key in self._avoiding.items():
-            kept += [((number, key), counts) for key, counts in by_key.items()]
-        return {what: nonzero for what, counts in kept if (nonzero := _nonzero(counts))}
-
-    def expected(self, there: Iterable[tuple[int, PodSpec]]) -> dict[object, Counter[int]]:
-        """nonzero() computed from the placed pods: pairs of row and class."""
-        found: dict[object, Counter[int]] = {}
-        attached: set[tuple[int, str]] = set()
-        for row, spec in there:
-            whats: list[object] = [number for number in spec.matched if number in self._matching]
-            if spec.rules is not None:
-                whats += spec.rules.ports
-                whats += [(self.ids[a.peers], a.key) for a in spec.rules.apart]
-            if spec.volumes is not None:
-                whats += spec.volumes.exclusive
-                for driver, count in spec.volumes.attach:
-                    whats += [driver] * count
-                for driver, claim in spec.volumes.common:
-                    if (row, claim) not in attached:
-                        attached.add((row, claim))
-                        whats.append(driver)
-            for what in whats:
-                found.setdefault(what, Counter())[row] += 1
-        return found
-
 
 def _everywhere(port: Port) -> Port:
     """The key of all ports that may conflict with it."""
     return Port(port.protocol, port.number)
-
-
-def _nonzero(counts: Ints) -> Counter[int]:
-    return Counter({int(row): int(counts[row]) for row in np.flatnonzero(counts)})

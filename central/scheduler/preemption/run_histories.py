@@ -271,33 +271,6 @@ class RunHistories:
         rows: Ints = np.flatnonzero(found & (self._queue == self._queues.number(queue)))
         return rows
 
-    def check_all(self) -> None:
-        """Raises AssertionError where what was computed before is not what is computed now."""
-        rows = [each.row for each in self.by_key.values() if each.row not in self._stale]
-        for column, anew in zip(self._lateness, self._lateness_of(slice(None)), strict=True):
-            assert np.array_equal(column[rows], anew[rows]), f"at {self.now}"
-        if self._places is not None:
-            rows = [each.row for each in self.by_key.values()]
-            known, fresh = self._places[rows], self._find_places()[rows]
-            assert np.array_equal(np.argsort(known), np.argsort(fresh)), "order of turns"
-
-    def check(self, history: RunHistory) -> None:
-        row, terms = history.row, history.terms
-        assert terms is not None, history
-        assert self._by_row[row] is history, history
-        kept = [column[row] for column in (self._created, self._attained_s)]
-        assert kept == [terms.created, terms.attained_s], history
-        for column, value in (
-            (self._since, terms.since),
-            (self._quantum_s, terms.quantum_s),
-            (self._run_time_s, terms.run_time_s),
-            (self.turn, history.gang.preemption.turn),
-        ):
-            assert np.array_equal(column[row], _or_nan(value), equal_nan=True), history
-        assert self._waits[row] == terms.waits, history
-        assert self._queue[row] == self._queues.number(terms.queue), history
-        assert self.contention[row] >= 1, history
-
 
 class _QueueNumbers:
     """Of the queues that have gangs here."""

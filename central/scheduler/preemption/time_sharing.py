@@ -244,31 +244,6 @@ class TimeSharing:
                 history = self.histories.restore(gangs.get(key) or Gang(key), kept)
                 self._write(history, None)  # until the gang is counted
 
-    def check(
-        self, queues: Queues, gangs: Mapping[GangKey, Gang], changed: Mapping[GangKey, Gang]
-    ) -> None:
-        """Raises AssertionError where what is known of gangs is not so."""
-        for key, history in self.histories.by_key.items():
-            if key in changed or key in self.histories.gone_at:
-                continue
-            gang = gangs.get(key)
-            assert gang is history.gang, f"{key}: time sharing knows another gang"
-            runs = past_runs.began(gang.counts.placed, 0.0) is not None
-            assert runs == (history.since is not None), f"{key}: runs or does not"
-            assert history.attained_s >= 0, f"{key}: {history}"
-            assert history.terms == self._terms(history, self.quantum_s(queues, gang)), history
-            self.histories.check(history)
-            stands = gang.attempt.rank, gang.attempt.run_time_s
-            expected = order.rank(gang), order.backfill_time_s(gang)
-            assert runs or stands == expected, f"{key}: {stands} instead of {expected}"
-        self.histories.check_all()
-        for name, known in self._ahead.items():
-            fresh = self._find_ahead(name)
-            assert known == fresh, f"queue {name}, who is ahead: {known}; found {fresh}"
-        for key, gang in gangs.items():
-            if key not in changed and gang.members and self.quantum_s(queues, gang) is not None:
-                assert key in self.histories.by_key, f"{key} shares time and is not known"
-
 
 def _stand(gang: Gang, turn: float | None) -> None:
     """Puts the gang in its place among the others. turn: as PreemptionStanding.turn"""

@@ -5,7 +5,6 @@ Design: docs/design/fragmentation.md
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -91,15 +90,6 @@ class WorkloadMix:
         """What half a GPU costs as idle capacity. Call cost() before."""
         assert self._typical is not None, "no pod was counted"
         return int(UNIT * IDLE_WEIGHT / self._typical.most[0] / 2)
-
-    def cached(self) -> Iterator[tuple[Ints, Ints]]:
-        """For invariants: by row, the cached costs of all pods, and the same computed again."""
-        if self._filtered_at == self._pod_counts.nodes_version and len(self._allowed):
-            again = dict[int, NodeStates]()
-            base = self._costs_in(again, (), None)
-            for pods, costs in list(self._costs.items()):
-                rows = costs.known_rows()
-                yield costs.at(rows), self._costs_in(again, pods, base if pods else None).at(rows)
 
     def _rebuild(self) -> None:
         """Takes the most frequent classes again, and drops all results."""

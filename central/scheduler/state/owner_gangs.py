@@ -146,16 +146,6 @@ class OwnerGangs:
             del self.held[uid]
         return [self.with_defaults(self.pods[uid]) for uid in late]
 
-    def check(self) -> None:
-        filed = {uid for siblings in self._by_owner.values() for uid in siblings}
-        assert filed == self.pods.keys(), "pods and their controllers disagree"
-        for uid, fact in self.pods.items():
-            assert uid in self._by_owner[fact.owner]
-        assert self.held.keys() <= self.pods.keys(), "a deleted pod is held"
-        assert self.gone <= self._by_owner.keys() & self.seen.keys(), (
-            "a deleted controller without pods is kept"
-        )
-
     def _release_pods(self, owner: str) -> Iterator[str]:
         for uid in self._by_owner.get(owner, ()):
             if uid in self.held and not self._is_complete(self.pods[uid]):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from central.model.arrays import Bools, Ints
-from central.scheduler.state.attempt import DUE, SURPLUS_BITS, AttemptColumns, Outcome, Rank
+from central.scheduler.state.attempt import DUE, AttemptColumns, Outcome, Rank
 from central.scheduler.state.gangs import Gang
 
 NAMES_KEPT = 1_000  # of queues, before those that no gang has are dropped
@@ -133,25 +133,3 @@ class PendingColumns(AttemptColumns):
             number = self._queue_numbers[name] = len(self.queue_names)
             self.queue_names.append(name)
         return number
-
-    # --- invariant -----------------------------------------------------------------------
-
-    def check(self, waiting: Iterable[Gang]) -> None:
-        """The columns say what the waiting gangs say."""
-        gangs = list(waiting)
-        assert {*np.flatnonzero(self.waiting).tolist()} == {gang.attempt.row for gang in gangs}
-        for gang in gangs:
-            row, rank = gang.attempt.row, gang.attempt.rank
-            assert self.gangs[row] is gang, f"{gang.name} is in no row"
-            assert self.tier[row] == (rank[0] << SURPLUS_BITS) + rank[1], (
-                f"{gang.name}: another rank"
-            )
-            queue = self.queue_names[self.queue[row]] if self.queue[row] >= 0 else None
-            charged = gang.account.queue if gang.account is not None else None
-            assert queue == charged, f"{gang.name}: {queue} is charged instead of {charged}"
-        stay = [
-            row for row in self._in_order.tolist() if self.waiting[row] and row not in self._moved
-        ]
-        assert stay == sorted(stay, key=self._rank), "the gangs are not in order"
-        moved = {row for row in self._moved if self.waiting[row]}
-        assert {*stay} | moved == {gang.attempt.row for gang in gangs}, "the order lacks gangs"

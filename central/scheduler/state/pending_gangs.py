@@ -175,12 +175,6 @@ class PendingGangs:
             del self._may_leave[gang]
         return False
 
-    def check_leaving(self, gangs: Iterable[Gang]) -> None:
-        """Raises AssertionError unless every gang with a terminating pod is known."""
-        known = self._may_leave
-        missed = [each.name for each in gangs if each not in known and each.some_member_leaves()]
-        assert not missed, f"pods of {missed} leave and nobody noted it"
-
     def capacity_freed(self, why: str) -> None:
         """A change outside the rows of the snapshot may let refused gangs fit."""
         self._freed += 1

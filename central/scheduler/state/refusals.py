@@ -47,15 +47,6 @@ class Refusals(Mapping[GangKey, Refusal], Generic[Refusal]):
         self._rows[self._columns.at(row).key] = row
         self._columns.listed[row] = True
 
-    def check(self) -> None:
-        for key, row in self._rows.items():
-            gang = self._columns.at(row)
-            assert gang.key == key, f"{gang.name} is listed as {key}"
-            assert self._columns.refusal[row] is not None, (
-                f"{gang.name} is listed without a refusal"
-            )
-        assert {*self._rows.values()} == {*self._columns.listed.nonzero()[0].tolist()}
-
     def __getitem__(self, key: GangKey) -> Refusal:
         refusal: Refusal = self._columns.refusal[self._rows[key]]
         return refusal

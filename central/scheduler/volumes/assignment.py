@@ -182,7 +182,3 @@ class VolumeAssignment:
         """The names of all volumes that are assigned and not confirmed."""
         own = {name for pods in self._assigned.values() for pod in pods for name in pod}
         return {*own, *(shared.volume for shared in self._shared.values())} - {""}
-
-    def pods_assigned(self) -> dict[tuple[int, Volumes], int]:
-        """How many pods have assigned volumes that are not confirmed, by row and volumes."""
-        return {key: len(pods) for key, pods in self._assigned.items()}

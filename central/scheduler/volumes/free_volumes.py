@@ -162,19 +162,3 @@ class FreeVolumes:
     def on_many_nodes(self, want: VolumeRequest) -> bool:
         """Whether an available volume that satisfies the request is reachable from several nodes."""
         return any(map(want.takes, self._on_many.get(want.storage_class, {}).values()))
-
-    def check(self) -> None:
-        """Asserts that all counts equal a recount."""
-        here = {n: v for n, v in self.listed.items() if n not in self.reserved}
-        kept = {name: v for volumes in self._available.values() for name, v in volumes.items()}
-        assert kept == here, f"available volumes: {sorted(kept)}, should be {sorted(here)}"
-        for storage_class, counts in self._counts.items():
-            for any_of, found in counts.items():
-                fresh = np.zeros(self.rows, dtype=np.int64)
-                for volume in here.values():
-                    if volume.storage_class == storage_class and any(
-                        w.takes(volume) for w in any_of
-                    ):
-                        fresh[list(self.reach.rows[volume.places])] += 1
-                assert (found == fresh).all(), f"count of {storage_class} volumes is out of date"
-        self.reach.check()

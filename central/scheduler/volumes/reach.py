@@ -83,12 +83,6 @@ class VolumeReach:
         for places in affected:
             self.rows[places] ^= {row}
 
-    def check(self) -> None:
-        """Asserts that the rows equal a scan of all nodes."""
-        for places, rows in self.rows.items():
-            fresh = {row for row, node in self._nodes.items() if selectors.inside(places, node)}
-            assert rows == fresh, f"{places}: rows {rows}, should be {fresh}"
-
     def _index(self, key: str) -> None:
         if key in self._keys:
             return

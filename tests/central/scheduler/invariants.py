@@ -35,6 +35,7 @@ from protos.gpu_sharing import RANKS, WHOLE
 from protos.names import DOMAINS, GPU
 from protos.topology import RdmaLimit, mask_of
 from tests.central.controllers import controller_invariants
+from tests.central.scheduler import recounts
 
 NONE = NicCapacity({}, RdmaLimit())
 ALL = slice(None)
@@ -66,9 +67,9 @@ def check_invariants(scheduler: Scheduler, classes: slice = ALL) -> None:
     _cached_capacities(state, classes)
     if isinstance(scheduler.controllers, BatchControllers):
         controller_invariants.check(scheduler.controllers, state)
-    state.pending.columns.check(state.pending.waiting.values())
+    recounts.check_pending(state.pending.columns, state.pending.waiting.values())
     _leaving_pods(state)
-    scheduler.refused.check()
+    recounts.check_refusals(scheduler.refused)
 
 
 def check_journal(path: str) -> None:
@@ -77,7 +78,7 @@ def check_journal(path: str) -> None:
 
 
 def _leaving_pods(state: ClusterState) -> None:
-    state.pending.check_leaving(state.gangs.values())
+    recounts.check_leaving(state.pending, state.gangs.values())
     leaves = any(pod.node and pod.leaving for pod in state.pods.values())
     assert state.some_pod_leaves() == leaves, f"some pod leaves: {not leaves}, should be {leaves}"
 
@@ -86,8 +87,8 @@ def _time_sharing(scheduler: Scheduler) -> None:
     state = scheduler.state
     aside = {key.identity for key in scheduler.quarantine.set_asides if key.kind == ACCOUNT}
     unread = {key: gang for key, gang in state.gangs.items() if key in aside}
-    known = scheduler.preemption.time_sharing
-    known.check(scheduler.queues, state.gangs, {**state.pending.changed_gangs, **unread})
+    known, changed = scheduler.preemption.time_sharing, {**state.pending.changed_gangs, **unread}
+    recounts.check_time_sharing(known, scheduler.queues, state.gangs, changed)
 
 
 def _min_resources(scheduler: Scheduler) -> None:
@@ -249,7 +250,7 @@ def _indices(state: ClusterState) -> None:
 def _owners(state: ClusterState) -> None:
     """Pods have their controllers' settings, and no pod with a node is held."""
     owners = state.owners
-    owners.check()
+    recounts.check_owners(owners)
     for uid, fact in owners.pods.items():
         if uid in owners.held:
             assert uid not in state.pods, f"{fact.name} is held and known"
@@ -319,7 +320,7 @@ def _pod_classes(state: ClusterState) -> None:
         for pod in state.pods.values()
         if pod.charged_spec is not None
     ]
-    assert neighbours.nonzero() == neighbours.expected(held), (
+    assert recounts.nonzero(neighbours) == recounts.expected(neighbours, held), (
         "counts of matching pods are not what a recount gives"
     )
 
@@ -420,14 +421,14 @@ def _cached_capacities(state: ClusterState, classes: slice) -> None:
             assert (view.preference.score() == fresh).all(), (
                 "a preference score is not what a recount gives"
             )
-    for harm, fresh in state.snapshot.mix.cached():
+    for harm, fresh in recounts.costs(state.snapshot.mix):
         assert (harm == fresh).all(), "a fragmentation cost is not what a recount gives"
 
 
 def _device_claims(state: ClusterState) -> None:
     """No device is in two hands, and each planned claim is one of a pod with a node."""
     claims = state.podclasses.device_claims
-    overused = claims.allocation.overused()
+    overused = recounts.overused(claims.allocation)
     assert not overused, f"devices {overused} are held twice, or more of them than there is"
     for (namespace, claim), plan in claims.plans.items():
         for uid in plan.pods:
@@ -443,13 +444,13 @@ def _device_claims(state: ClusterState) -> None:
         and pod.charged_spec.devices is not None
         and pod.charged_spec.devices.asks
     )
-    assert claims.allocation.pods_taken() == held, "devices are taken without a pod"
+    assert recounts.pods_taken(claims.allocation) == held, "devices are taken without a pod"
 
 
 def _volumes(state: ClusterState) -> None:
     """No volume is planned or in use twice, and each planned volume is for a pod with a node."""
     assignment, storage = state.snapshot.pod_counts.volumes, state.podclasses.storage
-    assignment.free.check()
+    recounts.check_free_volumes(assignment.free)
     plans = storage.plans.planned()
     volumes = Counter(volume for volume, _ in plans.values() if volume)
     twice = [volume for volume, count in volumes.items() if count > 1]
@@ -468,7 +469,7 @@ def _volumes(state: ClusterState) -> None:
         and pod.charged_spec.volumes is not None
         and (pod.charged_spec.volumes.wants or pod.charged_spec.volumes.shared)
     )
-    assert assignment.pods_assigned() == held, "volumes are assigned without a pod"
+    assert recounts.pods_assigned(assignment) == held, "volumes are assigned without a pod"
     assert assignment.free.reserved == {*volumes, *assignment.assigned()}, (
         "volumes are reserved for no claim"
     )

@@ -17,6 +17,7 @@ from central.scheduler.state.attempt import Outcome
 from central.scheduler.state.gangs import Gang
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
+from tests.central.scheduler import recounts
 from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.small_cluster import World
 from tests.counted_calls import calls
@@ -110,7 +111,7 @@ def outcome(given: Case) -> list[object]:
     attempts = [(gang.name, gang.attempt.reason, gang.attempt.refused_at) for gang in given.rest]
     refused = [(key, entry.gang.name) for key, entry in given.scheduler.refused.items()]
     changed = [*pending.changed_gangs]
-    given.scheduler.refused.check()
+    recounts.check_refusals(given.scheduler.refused)
     due = pending.take_unpublished(0, GANGS)
     assert not any(gang.owner for gang in due), "those count as changed"
     return [attempts, refused, changed, [gang.name for gang in due]]

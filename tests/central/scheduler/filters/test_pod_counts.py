@@ -12,6 +12,7 @@ from central.model.pod_rules import Apart, Port, Rules
 from central.model.volumes import AttachLimits, Volumes
 from central.scheduler.filters.pod_counts import ANY, MatchingPodCounts, TopologyDomains
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 A, B = factories.mates("a"), factories.mates("b")
 WEB, LOCAL = Port("TCP", 80), Port("TCP", 80, "127.0.0.1")
@@ -66,7 +67,7 @@ def test_counts_follow_pods_that_come_and_go(seed: int) -> None:
             there.append((row, one))
         before = {each: found.version(each) for each in classes}
         found.count(row, one, change)
-        assert found.nonzero() == found.expected(there)
+        assert recounts.nonzero(found) == recounts.expected(found, there)
         assert found.version(one) != before[one]
         shared = [at for at, each in there if each is classes[5]]
         assert np.flatnonzero(found.attached_for("ns/shared")).tolist() == sorted(set(shared))
@@ -117,7 +118,7 @@ def test_peers_that_are_tracked_no_more_count_nothing() -> None:
     assert found.matching(A).tolist() == [0, 0, 0, 0]
     assert not found.matched_by(A, spec(a))
     found.count(1, spec(a), -2)
-    assert found.nonzero() == {}
+    assert recounts.nonzero(found) == {}
     assert found.track(A) != a, (
         "what was counted under the old number is not taken for the new one's"
     )

@@ -16,6 +16,7 @@ from central.scheduler.scoring.node_states import NodeGpus, NodeStates
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import GPU
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 HALVES = ((0, 1, 2, 3), (4, 5, 6, 7))
 ONE: PodCounts = ((factories.spec(1), 1),)
@@ -54,7 +55,7 @@ def known(snapshot: Snapshot, pods: PodCounts) -> set[str]:
 
 
 def assert_kept_as_fresh(snapshot: Snapshot) -> None:
-    for kept, fresh in snapshot.mix.cached():
+    for kept, fresh in recounts.costs(snapshot.mix):
         assert kept.tolist() == fresh.tolist()
 
 

@@ -15,6 +15,7 @@ from central.scheduler.state.handlers import (
     EVICTION_UNKNOWN_S,
 )
 from tests.central import factories
+from tests.central.scheduler import recounts
 from tests.central.scheduler.invariants import check_invariants
 from tests.central.scheduler.queues.queued_gangs import played
 
@@ -78,8 +79,8 @@ def test_a_pod_whose_eviction_is_refused_leaves_no_more() -> None:
     schedule_once(scheduler, [EvictDone(RUNNING.uid, "no")], 2.0)
     assert not scheduler.state.some_pod_leaves()
     start_leaving([pod])
-    with pytest.raises(AssertionError, match="leave and nobody noted it"):
-        scheduler.state.pending.check_leaving(scheduler.state.gangs.values())
+    with pytest.raises(AssertionError, match="leave, which was not noted"):
+        recounts.check_leaving(scheduler.state.pending, scheduler.state.gangs.values())
 
 
 def refuse(scheduler: Scheduler, now: float, *, unknown: bool = False) -> float:

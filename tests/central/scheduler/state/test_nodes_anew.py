@@ -11,6 +11,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import handlers
 from protos.names import BLOCK, CLIQUE, RACK
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 NODES, STEPS = 4, 300
 LEVELS = (BLOCK, RACK, CLIQUE)
@@ -65,7 +66,7 @@ class Story:
 
 def rows(made: Scheduler) -> dict[str, Row]:
     columns, free = made.state.snapshot.columns, made.state.snapshot.pod_counts.volumes.free
-    free.reach.check()
+    recounts.check_reach(free.reach)
     found: dict[str, Row] = {}
     for name, row in columns.row.items():
         amounts = {each: columns.free.item(row, column) for each, column in columns.column.items()}

@@ -11,6 +11,7 @@ from central.scheduler.state.pending_columns import NAMES_KEPT
 from central.scheduler.state.pending_gangs import PendingGangs
 from central.scheduler.work_meter import MAX_FACTOR
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_columns_follow_their_gangs(pending: PendingGangs, seed: int) -> None:
             change(pending, gang, dice)
         if dice.random() < 0.5:
             columns.recycle()
-        columns.check(pending.waiting.values())
+        recounts.check_pending(columns, pending.waiting.values())
         for gang in pending.waiting.values():
             assert columns.owned[gang.attempt.row] == bool(gang.owner)
         some = [gang for gang in pending.waiting.values() if dice.random() < 0.7]
@@ -136,7 +137,7 @@ def test_another_gang_of_the_same_name_takes_the_place(pending: PendingGangs) ->
     before, after = waiting(pending, "g"), waiting(pending, "g")
     assert before.attempt.row != after.attempt.row
     assert pending.columns.rows_of([before, after]).tolist() == [after.attempt.row]
-    pending.columns.check(pending.waiting.values())
+    recounts.check_pending(pending.columns, pending.waiting.values())
 
 
 def test_a_gang_that_is_never_tried_has_no_row(pending: PendingGangs) -> None:
@@ -153,7 +154,7 @@ def test_names_of_queues_that_no_gang_has_are_dropped(pending: PendingGangs) -> 
         pending.update(gang, waiting=True, partial=False)
         columns.in_rank_order()
         columns.recycle()
-        columns.check(pending.waiting.values())
+        recounts.check_pending(columns, pending.waiting.values())
     assert len(columns.queue_names) <= NAMES_KEPT + 1
     assert columns.queue[other.attempt.row] == -1
 
@@ -238,4 +239,4 @@ def test_refusals_keep_their_order(pending: PendingGangs, seed: int) -> None:
                     expected[gang.key] = f"r{number}"
                 columns.recycle()
         assert [*refusals.items()] == [*expected.items()]
-        refusals.check()
+        recounts.check_refusals(refusals)

@@ -12,6 +12,7 @@ from central.model.volumes import AVAILABLE, VolumeRequest, Volumes, VolumeSeen
 from central.scheduler.volumes.assignment import MANY, VolumeAssignment
 from central.scheduler.volumes.reach import Places
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 ROWS = 3
 MOST = 4  # pods of one kind for which there may be volumes
@@ -98,7 +99,7 @@ class Plain:
 
 
 def compare(made: VolumeAssignment, plain: Plain, pods: Sequence[Volumes]) -> None:
-    made.free.check()
+    recounts.check_free_volumes(made.free)
     for pod in pods:
         found = made.capacity(pod, PROVISIONED).tolist()
         assert found == [plain.capacity(pod, row) for row in range(ROWS)]
@@ -184,7 +185,7 @@ def test_pods_get_volumes_as_long_as_any_assignment_serves_them(seed: int) -> No
         assert made.free.reserved == plain.taken
         some = frozenset(dice.sample([*plain.listed, "none"], dice.randint(0, len(plain.listed))))
         assert made.free.available(some) == (some & plain.listed.keys()) - plain.taken
-        assert made.pods_assigned() == {key: n for key, n in placed.items() if n}
+        assert recounts.pods_assigned(made) == {key: n for key, n in placed.items() if n}
         compare(made, plain, pods)
     for (row, pod), count in placed.items():
         made.count(row, pod, -count)
@@ -219,4 +220,4 @@ def test_pods_that_share_a_claim_hand_its_volume_over_once() -> None:
     assert made.free.reserved == {"v0", "v1", "v3"}
     made.count(0, pod, -2)
     assert made.free.reserved == {"v0", "v1", "v3"}
-    assert made.pods_assigned() == {}
+    assert recounts.pods_assigned(made) == {}

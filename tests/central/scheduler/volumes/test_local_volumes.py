@@ -26,6 +26,7 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from protos.names import RACK
 from tests.central import factories
+from tests.central.scheduler import recounts
 from tests.central.scheduler.invariants import check_invariants
 from tests.effort import ALL_SEEDS, seeds
 
@@ -177,7 +178,7 @@ def test_only_the_volumes_of_the_pods_that_are_planned_are_handed_over() -> None
     assignment.count(row, volumes, 2)
     (lot,), _ = assignment.confirm(row, volumes, 1)
     assignment.count(row, volumes, -1)
-    assert assignment.pods_assigned() == {(row, volumes): 1}
+    assert recounts.pods_assigned(assignment) == {(row, volumes): 1}
     assert assignment.assigned() | {*lot} == assignment.free.reserved == {"v0", "v1"}
     assignment.count(row, volumes, -1)
     assert assignment.free.reserved == {*lot}
@@ -391,7 +392,7 @@ def test_the_answer_is_that_of_trying_everything() -> None:
         assert fits == _some_way(there, claims[: len(wishes)], nodes, count), f"seed {seed}"
         draft.undo()
         assert not cluster.state.snapshot.pod_counts.volumes.assigned()
-        cluster.state.snapshot.pod_counts.volumes.free.check()
+        recounts.check_free_volumes(cluster.state.snapshot.pod_counts.volumes.free)
         yes += fits
     assert not ALL_SEEDS or 80 < yes < 520
 

@@ -9,6 +9,7 @@ from central.model.facts import NodeSeen
 from central.model.pod_rules import NodeTerms, Requirement
 from central.scheduler.volumes.reach import Places, VolumeReach
 from tests.central import factories
+from tests.central.scheduler import recounts
 
 
 def node(name: str, **labels: str) -> NodeSeen:
@@ -67,7 +68,7 @@ def test_rows_follow_nodes_and_affinities(seed: int) -> None:
             assert sorted(changed, key=repr) == affected
         for each, rows in reach.rows.items():
             assert rows == {at for at, seen in nodes.items() if selectors.inside(each, seen)}
-        reach.check()
+        recounts.check_reach(reach)
 
 
 def test_a_node_that_says_the_same_affects_nothing() -> None:
