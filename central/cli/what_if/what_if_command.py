@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from central.cli import exit_codes, output_format, scheduler_access, terminal_table
 from central.cli.exit_codes import CannotDo
 from central.cli.terminal_table import columns
+from central.cli.user_client import user_client
 from central.cli.what_if import changes, comparison, live_cluster, question
 from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.question import Answer, Change
-from central.kube.transport.configuration import KubeconfigError, load_user_config
-from central.kube.transport.http_client import Client, Unreachable
 from central.model.json_types import Json
 from central.model.wording import format_duration
 from central.simulator import documents
@@ -34,11 +33,7 @@ def run(args: argparse.Namespace) -> int:
     except live_cluster.CannotRead as error:
         refused = error.status in (401, 403)
         raise CannotDo(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE) from error
-    except Unreachable as error:
-        raise CannotDo(
-            f"the API server does not answer: {error}", exit_codes.UNREACHABLE
-        ) from error
-    except (changes.BadChange, documents.BadInput, KubeconfigError) as error:
+    except (changes.BadChange, documents.BadInput) as error:
         raise CannotDo(error) from error
     for sentence in found.notes:
         _warn(sentence)
@@ -63,12 +58,8 @@ def _change(args: argparse.Namespace) -> Change:
 
 
 def _read(args: argparse.Namespace) -> tuple[live_cluster.LiveCluster, str]:
-    config, usual = load_user_config(args.kubeconfig, args.context)
-    client = Client(config)
-    try:
+    with user_client(args) as (client, usual):
         return live_cluster.read(client, datetime.now(UTC)), args.namespace or usual
-    finally:
-        client.close()
 
 
 def _hardware(args: argparse.Namespace) -> dict[str, Json]:

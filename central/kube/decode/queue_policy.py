@@ -86,14 +86,6 @@ def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
     )
 
 
-def _switch(fields: Json, name: str, where: str) -> bool:
-    """True if the field is not there."""
-    value = fields.get(name)
-    if value not in (None, True, False):
-        raise FieldError(f"{where}.{name}: {value!r} is neither true nor false")
-    return value is not False
-
-
 def _share_by(fields: Json, where: str) -> bool:
     value = fields.get("shareBy")
     if value not in (None, "namespace"):

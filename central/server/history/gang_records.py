@@ -59,7 +59,7 @@ from central.server.history.gang_record import (
     SUSPENDED,
     GangRecord,
 )
-from central.server.stats.gang_counters import lost_gpu_s
+from central.server.stats.gang_counters import gang_of_update, lost_gpu_s
 
 BYTES_MOST = 16 << 20  # of the records of gangs that have ended
 NODES_NAMED = 3  # in the text of an event
@@ -192,14 +192,8 @@ class GangRecords:
                 record.count(now)
                 record.wait(now, update.cause, update.reason)
                 return key
-        return next(
-            (
-                key
-                for each in (True, False)
-                if (key := (update.namespace, update.gang, each)) in self._scheduler.state.gangs
-            ),
-            None,
-        )
+        gang = gang_of_update(self._scheduler, update)
+        return gang.key if gang is not None else None
 
     def _tell(self, key: GangKey | None, reason: str, why: str, now: float) -> GangKey | None:
         """reason: of an Event of the gang's Job or of one of its pods."""

@@ -119,10 +119,7 @@ class GangCounters:
             self._phases = {key: phase for key, phase in self._phases.items() if key in known}
 
     def _status(self, update: UpdateGangStatus, now: float) -> None:
-        gangs = self.scheduler.state.gangs
-        gang = gangs.get((update.namespace, update.gang, True))
-        if gang is None or (gang.object is None and update.has_object):
-            gang = gangs.get((update.namespace, update.gang, False)) or gang
+        gang = gang_of_update(self.scheduler, update)
         if gang is None:
             return
         counts = gang.counts
@@ -187,6 +184,14 @@ class GangCounters:
         if pod is None:
             return
         self.lost_gpu_s[label, evict.cause] += lost_gpu_s(scheduler, pod, now)
+
+
+def gang_of_update(scheduler: Scheduler, update: UpdateGangStatus) -> Gang | None:
+    gangs = scheduler.state.gangs
+    gang = gangs.get((update.namespace, update.gang, True))
+    if gang is None or (gang.object is None and update.has_object):
+        gang = gangs.get((update.namespace, update.gang, False)) or gang
+    return gang
 
 
 def lost_gpu_s(scheduler: Scheduler, pod: Pod, now: float) -> float:

@@ -21,6 +21,7 @@ from central.model.facts import BindDone, BindFailed, Fact, PodGone, PodSeen
 from central.model.phases import ENDED, INQUEUE, PENDING, RUNNING
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+from central.server.stats.gang_counters import gang_of_update
 from protos.common.metric_families import counter
 
 ADMISSION, PLACEMENT, BINDING, STARTUP = "admission", "placement", "binding", "startup"
@@ -146,7 +147,7 @@ class GangStages:
                 pass
 
     def _status(self, update: UpdateGangStatus, now: float) -> None:
-        gang = self._gang(update)
+        gang = gang_of_update(self._scheduler, update)
         if gang is None:
             return
         start = self._starts.get(gang.key)
@@ -166,13 +167,6 @@ class GangStages:
         if start.stage in (ADMISSION, PLACEMENT) and update.reason != start.reason:
             start.reason = update.reason
             start.note("waiting", now, update.reason)
-
-    def _gang(self, update: UpdateGangStatus) -> Gang | None:
-        gangs = self._scheduler.state.gangs
-        gang = gangs.get((update.namespace, update.gang, True))
-        if gang is None or (gang.object is None and update.has_object):
-            gang = gangs.get((update.namespace, update.gang, False)) or gang
-        return gang
 
     def _begin(self, gang: Gang, now: float) -> _Start | None:
         if len(self._starts) >= STARTS_MOST:
