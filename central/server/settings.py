@@ -158,7 +158,6 @@ class Settings:
         defaults.USAGE_HALF_LIFE_S,
         "half-life in seconds of past usage, which orders queues; 0: present usage orders them, and they reclaim by "
         "fair share",
-        scheduling=True,
     )
     share_by_weight: tuple[str, ...] = _shared(
         "--share-by-weight RESOURCE,...",

@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from central.model.json_types import Json
-from central.standalone.served_kinds import PrinterColumn, Resource
+from central.standalone.served_kinds import AGE, PrinterColumn, Resource
 
 Cells = Callable[[Json, datetime], list[Any]]
 
-_AGE = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
 _NAME = PrinterColumn("Name", "string", ".metadata.name")
 
 
@@ -19,7 +18,7 @@ def table(
     """whole: rows contain the whole object instead of its metadata."""
     columns, cells = _PRINTERS.get((resource.group, resource.kind), (None, None))
     if columns is None or cells is None:
-        columns = (_NAME, *(resource.columns or (_AGE,)))
+        columns = (_NAME, *(resource.columns or (AGE,)))
         cells = _generic(columns)
     return {
         "kind": "Table",
@@ -157,11 +156,6 @@ def _event(obj: Json, now: datetime) -> list[Any]:
     ]
 
 
-def _namespace(obj: Json, now: datetime) -> list[Any]:
-    stamp = obj["metadata"].get("creationTimestamp")
-    return [obj["metadata"]["name"], obj.get("status", {}).get("phase", ""), age(stamp, now)]
-
-
 def _columns(names: str, wide: str = "") -> tuple[PrinterColumn, ...]:
     """names, wide: titles, separated by commas."""
     shown = [PrinterColumn(name, "string", "") for name in names.split(", ")]
@@ -182,5 +176,4 @@ _PRINTERS: dict[tuple[str, str], tuple[tuple[PrinterColumn, ...], Cells]] = {
         _node,
     ),
     ("", "Event"): (_columns("Last Seen, Type, Reason, Object, Message", "Name"), _event),
-    ("", "Namespace"): (_columns("Name, Status, Age"), _namespace),
 }

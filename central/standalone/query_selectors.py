@@ -83,7 +83,7 @@ def fields(resource: Resource, text: str) -> Test:
     """metadata.name=a,spec.nodeName!=b; like the real server, only fields that the kind allows."""
     if not text.strip():
         return everything
-    tests: list[tuple[tuple[str, ...], bool, str]] = []
+    tests: list[tuple[str, bool, str]] = []
     for part in text.split(","):
         match = _EQUAL.match(part)
         if not match:
@@ -91,13 +91,19 @@ def fields(resource: Resource, text: str) -> Test:
         path, operator, value = match.groups()
         if path not in ("metadata.name", "metadata.namespace", *resource.fields):
             raise bad_request(f"field label not supported: {path}")
-        tests.append((tuple(path.split(".")), operator != "!=", value))
+        tests.append((path, operator != "!=", value))
     return lambda obj: all((text_at(obj, path) == value) is wanted for path, wanted, value in tests)
 
 
-def text_at(obj: Any, path: tuple[str, ...]) -> str:
-    for step in path:
+def value_at(obj: Any, path: str) -> Any:
+    """Returns the field at the path, such as .spec.replicas; None if the object or the path lacks it."""
+    for step in filter(None, path.split(".")):
         obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj if path else None
+
+
+def text_at(obj: Any, path: str) -> str:
+    obj = value_at(obj, path)
     if obj is None:
         return ""
     if isinstance(obj, bool):

@@ -1,7 +1,5 @@
 """The scale subresource, which kubectl scale and autoscalers read and write."""
 
-from typing import Any
-
 import orjson
 
 from central.model.json_types import Json
@@ -10,6 +8,7 @@ from central.standalone.api_errors import ApiError
 from central.standalone.api_request import Call
 from central.standalone.object_store import Store
 from central.standalone.patches import changed
+from central.standalone.query_selectors import value_at
 from central.standalone.served_kinds import Resource
 
 SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -20,7 +19,7 @@ def answer(call: Call, store: Store) -> tuple[int, bytes]:
     if call.method == "GET":
         obj = store.get(resource, call.namespace, call.name).obj
         path = resource.scale["specReplicasPath"]
-        if _at(obj, path) is None:
+        if value_at(obj, path) is None:
             why = f'the spec replicas field "{path}" does not exist'
             raise ApiError(500, "InternalError", f"Internal error occurred: {why}")
         return 200, orjson.dumps(scale(resource, obj))
@@ -41,14 +40,14 @@ def answer(call: Call, store: Store) -> tuple[int, bytes]:
 
 def scale(resource: Resource, obj: Json) -> Json:
     paths = resource.scale
-    status: Json = {"replicas": _at(obj, paths["statusReplicasPath"]) or 0}
-    if selector := _at(obj, paths.get("labelSelectorPath", "")):
+    status: Json = {"replicas": value_at(obj, paths["statusReplicasPath"]) or 0}
+    if selector := value_at(obj, paths.get("labelSelectorPath", "")):
         status["selector"] = selector
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: obj["metadata"][key] for key in SHOWN if key in obj["metadata"]},
-        "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
+        "spec": {"replicas": value_at(obj, paths["specReplicasPath"]) or 0},
         "status": status,
     }
 
@@ -64,9 +63,3 @@ def _no_apply(call: Call) -> ApiError:
         "to an "
         "invalid group/version: autoscaling/v1",
     )
-
-
-def _at(obj: Any, path: str) -> Any:
-    for step in filter(None, path.split(".")):
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj if path else None

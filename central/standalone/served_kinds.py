@@ -69,6 +69,9 @@ _EVENT_FIELDS = (
     "source",
     "type",
 )
+AGE = PrinterColumn("Age", "date", ".metadata.creationTimestamp")
+_PHASE = PrinterColumn("Status", "string", ".status.phase")
+_NAMESPACE: dict[str, Any] = {"columns": (_PHASE, AGE), "fields": ("status.phase",)}
 POD_SUBRESOURCES = ("status", "binding", "eviction", "log", "resize")
 
 
@@ -78,7 +81,7 @@ def _counts(*names: str) -> tuple[PrinterColumn, ...]:
         PrinterColumn(name, "integer", f".status.{name[0].lower()}{name[1:].replace(' ', '')}")
         for name in names
     ]
-    return (*columns, PrinterColumn("Age", "date", ".metadata.creationTimestamp"))
+    return (*columns, AGE)
 
 
 _SCALED: dict[str, Any] = {
@@ -92,7 +95,7 @@ _SCALED: dict[str, Any] = {
 BUILT_IN = (
     Resource("", "v1", "Pod", "pods", True, ("po",), POD_SUBRESOURCES, fields=_POD_FIELDS),
     Resource("", "v1", "Node", "nodes", False, ("no",), fields=("spec.unschedulable",)),
-    Resource("", "v1", "Namespace", "namespaces", False, ("ns",), fields=("status.phase",)),
+    Resource("", "v1", "Namespace", "namespaces", False, ("ns",), **_NAMESPACE),
     Resource("", "v1", "Event", "events", True, ("ev",), (), fields=_EVENT_FIELDS),
     Resource("", "v1", "ConfigMap", "configmaps", True, ("cm",), ()),
     Resource("", "v1", "Secret", "secrets", True, (), (), fields=("type",)),

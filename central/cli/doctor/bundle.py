@@ -15,7 +15,7 @@ from urllib.parse import quote
 import orjson
 
 from central.cli.doctor.installation import Installation, meta
-from central.kube.transport.http_client import Client, StatusError
+from central.kube.transport.http_client import Client
 from central.model.json_types import Json
 
 LOG_LINES = 2_000  # of each container, the last ones
@@ -124,12 +124,8 @@ def _log(client: Client, namespace: str, name: str) -> str:
     path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}/log?tailLines={LOG_LINES}"
     reply = client.request("GET", path, timeout_s=30.0, most_bytes=MOST_LOG)
     if not reply.ok:
-        return f"not read: {_refusal(reply.error())}\n"
+        return f"not read: {reply.error().status} {reply.error().message}\n"
     return reply.body.decode(errors="replace")
-
-
-def _refusal(error: StatusError) -> str:
-    return f"{error.status} {error.message}"
 
 
 def _json(value: object) -> str:

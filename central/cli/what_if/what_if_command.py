@@ -16,7 +16,6 @@ from central.cli.user_client import user_client
 from central.cli.what_if import changes, comparison, live_cluster, question
 from central.cli.what_if.changes import QueueChange
 from central.cli.what_if.question import Answer, Change
-from central.model.json_types import Json
 from central.model.wording import format_duration
 from central.simulator import documents
 
@@ -29,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
         change = _change(args)
         cluster, namespace = _read(args)
         change = replace(change, namespace=namespace)
-        found = question.answer(cluster, _hardware(args), change, args, args.until)
+        hardware = live_cluster.hardware(scheduler_access.scheduler_address(args))
+        found = question.answer(cluster, hardware, change, args, args.until)
     except live_cluster.CannotRead as error:
         refused = error.status in (401, 403)
         raise CannotDo(error, exit_codes.REFUSED if refused else exit_codes.UNREACHABLE) from error
@@ -60,10 +60,6 @@ def _change(args: argparse.Namespace) -> Change:
 def _read(args: argparse.Namespace) -> tuple[live_cluster.LiveCluster, str]:
     with user_client(args) as (client, usual):
         return live_cluster.read(client, datetime.now(UTC)), args.namespace or usual
-
-
-def _hardware(args: argparse.Namespace) -> dict[str, Json]:
-    return live_cluster.hardware(scheduler_access.scheduler_address(args))
 
 
 def _text(answer: Answer) -> Iterable[str]:

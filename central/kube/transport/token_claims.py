@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import orjson
 
 LONGEST = 16 << 10  # characters; tokens of ServiceAccounts have about 1,000
-_JSON_MOST = LONGEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,10 @@ class GangRecords:
         self._changed[record.facts["uid"]] = None
 
     def _begin(self, gang: Gang, now: float) -> GangRecord:
-        uid, first = gang.lasting_uid, min(gang.members.values(), key=_order, default=None)
+        uid, first = (
+            gang.lasting_uid,
+            min(gang.members.values(), key=lambda pod: pod.seen.order, default=None),
+        )
         if (known := self._known.pop(uid, None)) is not None:
             record = GangRecord.read(known)
             record.counted = now  # what happened meanwhile is unknown
@@ -413,10 +416,6 @@ class GangRecords:
 
 def is_called(facts: Json, name: str) -> bool:
     return name == facts["gang"] or f"/{facts['name']}".endswith(f"/{name}")
-
-
-def _order(pod: Pod) -> tuple[int, str]:
-    return pod.seen.order
 
 
 def _stage(gang: Gang) -> str:

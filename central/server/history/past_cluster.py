@@ -3,8 +3,6 @@
 import re
 import threading
 import zlib
-from bisect import bisect_right
-from dataclasses import dataclass
 
 import orjson
 
@@ -18,18 +16,6 @@ ENDED_MOST = 50_000
 READ_MOST = 5_000  # records, for a list of events
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """times: of the pictures, in Unix time, oldest first."""
-
-    times: tuple[int, ...] = ()
-
-    def latest(self, until_s: float) -> int | None:
-        """The last one that is not later. None: there is none."""
-        found = bisect_right(self.times, until_s)
-        return self.times[found - 1] if found else None
-
-
 class PastCluster:
     """Reads the past, from any thread. Raises OSError while the file can't be read, and ValueError for a damaged
     picture."""
@@ -39,20 +25,21 @@ class PastCluster:
         self._lock = threading.Lock()  # one picture is read at a time, and the last one is kept
         self._last: tuple[int, Survey] | None = None
 
-    def moments(self) -> Moments:
+    def times(self) -> tuple[int, ...]:
+        """Returns when there are pictures, in Unix time, oldest first."""
         with self._store.readable() as db:
-            return Moments(tuple(at for (at,) in db.execute("SELECT at FROM pictures ORDER BY at")))
+            return tuple(at for (at,) in db.execute("SELECT at FROM pictures ORDER BY at"))
 
     def at(self, time_s: float) -> Survey | None:
         """The last picture that is not later, or None."""
         with self._lock, self._store.readable() as db:
-            sql = "SELECT at, body FROM pictures WHERE at <= ? ORDER BY at DESC LIMIT 1"
-            row = db.execute("SELECT max(at) FROM pictures WHERE at <= ?", (time_s,)).fetchone()
-            if row[0] is None:
+            sql = "SELECT max(at) FROM pictures WHERE at <= ?"
+            (at,) = db.execute(sql, (time_s,)).fetchone()
+            if at is None:
                 return None
-            if self._last is None or self._last[0] != row[0]:
-                at, body = db.execute(sql, (time_s,)).fetchone()
-                self._last = at, pictures.read_picture(body)
+            if self._last is None or self._last[0] != at:
+                sql = "SELECT body FROM pictures WHERE at = ?"
+                self._last = at, pictures.read_picture(*db.execute(sql, (at,)).fetchone())
             return self._last[1]
 
     def record(self, namespace: str, name: str) -> Json | None:

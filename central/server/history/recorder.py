@@ -6,16 +6,17 @@ Whatever fails here is logged and tried again: scheduling continues without a hi
 
 import logging
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from central.kube.transport.runtime import RUNTIME
 from central.server.history import pictures
 from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
 from central.server.history.gang_records import GangRecords
 from central.server.history.history_store import FINE_S, HistoryStore, HistoryUnusable
 from central.server.loop import Loop
+from central.server.rounds import Rounds
 from central.server.stats.sliced_question import Steps, ask_in_slices
 from central.server.stats.surveyor import SurveySource
 from central.server.throttled_log import ThrottledLog
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 FLUSH_S, USE_EVERY_S = 2.0, 30.0
 
 
-class HistoryRecorder:
+class HistoryRecorder(Rounds):
     def __init__(
         self,
         store: HistoryStore,
@@ -41,25 +42,20 @@ class HistoryRecorder:
         self._unsaved: list[Allocation] = []
         self._file = -1  # number of the store's file that has all open allocations
         self._last_picture, self._used_at = 0, time.monotonic()
-        self._stopping = threading.Event()
         self._quiet = ThrottledLog(log)
-        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        super().__init__("history", every_s=FLUSH_S, runtime=RUNTIME)
 
     def stop(self) -> None:
         """Stops after the loop has ended, and writes the last notes."""
-        self._stopping.set()
+        super().stop()
         if self._thread.is_alive():
             self._thread.join(10.0)
         self._contained(self._save)
         self._contained(self._store.close)
 
-    def _run(self) -> None:
-        while not self._stopping.wait(FLUSH_S):
-            if self._loop.synced:
-                self._contained(self.step)
+    def check(self) -> None:
+        if self._loop.synced:
+            self._contained(self.step)
 
     def step(self) -> None:
         """Raises sqlite3.Error, HistoryUnusable or TimeoutError."""
@@ -108,7 +104,7 @@ class HistoryRecorder:
 
     def _ask(self, steps: Steps) -> Any:
         """Returns the answer of the loop; None if this thread stops before it is complete."""
-        return ask_in_slices(self._loop, steps, stopped=self._stopping.is_set)
+        return ask_in_slices(self._loop, steps, stopped=lambda: self.ending)
 
     def _contained(self, act: Callable[[], None]) -> None:
         try:

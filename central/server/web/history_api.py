@@ -36,7 +36,7 @@ class HistoryApi:
         if self._past is None:
             return {"kept": False, "times": []}
         try:
-            return {"kept": True, "times": self._past.moments().times}
+            return {"kept": True, "times": self._past.times()}
         except OSError as error:
             raise RequestRefused(503, f"the history can't be read now: {error}") from error
 

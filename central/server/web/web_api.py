@@ -8,7 +8,6 @@ more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST row
 from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 
-from central.model.gpu_count import GpuCount
 from central.model.json_types import Json
 from central.server.grpc.query_service import NodeView, Queries
 from central.server.grpc.visibility import Viewer
@@ -266,15 +265,11 @@ def _totals(survey: Survey) -> Json:
     rows = survey.nodes.values()
     return {
         "nodes": len(survey.nodes),
-        **_count(survey.count),
+        **picked(survey.count, "gpus used free"),
         "unhealthy": sum(row.unhealthy.bit_count() for row in rows),
         "held": sum(row.held for row in survey.reservations),
         "problems": sum(bool(row.problem) for row in rows),
     }
-
-
-def _count(count: GpuCount) -> Json:
-    return picked(count, "gpus used free")
 
 
 def _owner(viewer: Viewer, namespace: str, name: str) -> str:

@@ -46,7 +46,7 @@ def test_a_day_by_the_minute_and_a_week_by_ten(tmp_path: Path) -> None:
         )
     )
     made.add_picture(end, b"", b"")
-    times = PastCluster(made).moments().times
+    times = PastCluster(made).times()
     fine = [at for at in times if at >= end - DAY_S]
     coarse = [at for at in times if at < end - DAY_S]
     assert len(fine) == DAY_S // 60 + 1
@@ -58,7 +58,7 @@ def test_the_file_stays_below_its_size(tmp_path: Path) -> None:
     made, body = store(tmp_path, mib=2), os.urandom(100_000)
     for minute in range(100):
         made.add_picture(minute * 60, b"x", body)
-    times = PastCluster(made).moments().times
+    times = PastCluster(made).times()
     assert times[-1] == 99 * 60
     assert 4 <= len(times) <= 20
     assert (tmp_path / "history.db").stat().st_size <= 2 * MIB

@@ -27,7 +27,7 @@ def test_the_slider_goes_to_the_past_and_back(browser: Browser, tmp_path: Path) 
         page.until(f"{LIVE} && !document.getElementById('time').hidden")
         used = "[...document.querySelectorAll('#totals div')].find(d => d.innerText.startsWith('used')).innerText"
         now = page.value(used)
-        first = past.moments().times[0]
+        first = past.times()[0]
         page.value("slider = document.getElementById('slider'); slider.focus()")
         page.value("slider.value = 0; slider.dispatchEvent(new Event('input'))")
         page.until(f"{SHOWN} === '{first}'")
@@ -38,21 +38,21 @@ def test_the_slider_goes_to_the_past_and_back(browser: Browser, tmp_path: Path) 
         assert "sweep" in page.value(legend)
         assert "train" not in page.value(legend)  # these began later
         page.key("ArrowRight")  # by keyboard
-        page.until(f"{SHOWN} === '{past.moments().times[1]}'")
+        page.until(f"{SHOWN} === '{past.times()[1]}'")
         page.value("document.getElementById('now').click()")
         page.until(f"{SHOWN} === 'now'")
         assert page.value(used) == now
         assert "train" in page.value(legend)
         page.click(page.link("Jobs"))
         page.value("slider.value = 3; slider.dispatchEvent(new Event('input'))")
-        page.until(f"{SHOWN} === '{past.moments().times[3]}'")
+        page.until(f"{SHOWN} === '{past.times()[3]}'")
         page.click(page.link("ns/sweep"))
         page.until("document.getElementById('title').textContent === 'ns/sweep'")
-        at = f"at={past.moments().times[3]}"
+        at = f"at={past.times()[3]}"
         assert page.value("location.hash") == f"#/job/ns/sweep?{at}"
         page.value("window.old = true")
         page.call("Page.reload")
-        page.until(f"!window.old && {SHOWN} === '{past.moments().times[3]}'")
+        page.until(f"!window.old && {SHOWN} === '{past.times()[3]}'")
         page.until("document.getElementById('title').textContent === 'ns/sweep'")
         page.until("document.querySelectorAll('#body table[aria-label=Pods] tbody tr').length >= 1")
         page.click("document.getElementById('now')")
@@ -74,7 +74,7 @@ def test_without_a_history_there_is_no_slider(browser: Browser) -> None:
 
 def test_the_past_obeys_rights(tmp_path: Path) -> None:
     past = remembered(tmp_path / "history.db", 4)
-    last = past.moments().times[-1]
+    last = past.times()[-1]
     rights = Rights(("ann", "pods", "ns"), ("bob", "nodes", ""))
     with served(cluster(4), rights, past) as (server, _):
         nodes = data(server, f"/api/nodes?at={last}")["nodes"]
@@ -92,7 +92,7 @@ def test_the_past_obeys_rights(tmp_path: Path) -> None:
         assert data(server, f"/api/gang?namespace=ns&name=sweep&at={last}", "ann")["pods"]
         curves = data(server, "/api/curves")
         assert len(curves["times"]) == len(curves["queues"]["root"]) == 72
-        assert ask(server, f"/api/overview?at={past.moments().times[0] - 1}")[0] == 404
+        assert ask(server, f"/api/overview?at={past.times()[0] - 1}")[0] == 404
         for at in ("x", "-1", "99999999999999"):
             assert ask(server, f"/api/overview?at={at}")[0] == 400
     with served(cluster(2)) as (server, _):
