@@ -243,7 +243,10 @@ class TcpProxy:
             whose = peer if number == made.number else "another peer"
             text = "closed a connection of %s: too many connections that have shown no token"
             self._quiet.warning(f"many {peer}", text, whose)
-        self._attach(client, made.client)
+        if made.number in self._connections:
+            self._attach(client, made.client)
+        else:
+            client.close()
 
     def _attach(self, own: socket.socket, side: _Side) -> None:
         own.setblocking(False)
