@@ -77,11 +77,6 @@ class PlannedDevices:
         ):
             self._expire(node, ticket)
 
-    def has_open_poll(self, node: str) -> bool:
-        with self._lock:
-            state = self._nodes.get(node)
-            return state is not None and state.polls > 0
-
     async def fetch(self, name: str, seen: int, wait_s: float) -> tuple[int, NodePlan]:
         """The node's plan and its version: as soon as the version differs from seen, else after
         wait_s."""
