@@ -6,11 +6,10 @@ Whatever fails here is logged and tried again: scheduling continues without a hi
 
 import logging
 import sqlite3
-import time
 from collections.abc import Callable
 from typing import Any
 
-from central.kube.transport.runtime import RUNTIME
+from central.kube.transport.runtime import RUNTIME, Runtime
 from central.server.history import pictures
 from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
 from central.server.history.gang_records import GangRecords
@@ -34,16 +33,18 @@ class HistoryRecorder(Rounds):
         records: GangRecords,
         loop: Loop,
         surveyor: SurveySource,
+        *,
+        runtime: Runtime = RUNTIME,
     ) -> None:
         self._store, self._allocations, self._loop, self._surveyor = (
             store, allocations, loop, surveyor
         )  # fmt: skip
-        self._records = records
+        self._records, self._runtime = records, runtime
         self._unsaved: list[Allocation] = []
         self._file = -1  # number of the store's file that has all open allocations
-        self._last_picture, self._used_at = 0, time.monotonic()
+        self._last_picture, self._used_at = 0, runtime.monotonic()
         self._quiet = ThrottledLog(log)
-        super().__init__("history", every_s=FLUSH_S, runtime=RUNTIME)
+        super().__init__("history", every_s=FLUSH_S, runtime=runtime)
 
     def stop(self) -> None:
         """Stops after the loop has ended, and writes the last notes."""
@@ -64,7 +65,7 @@ class HistoryRecorder(Rounds):
         self._save()
         self._save_records()
         self._add_use()
-        minute = int(time.time() // FINE_S) * FINE_S
+        minute = int(self._runtime.time() // FINE_S) * FINE_S
         if minute != self._last_picture:
             survey = self._surveyor.survey(FLUSH_S)
             self._store.add_picture(minute, pictures.sample(survey), pictures.picture(survey))
@@ -85,7 +86,7 @@ class HistoryRecorder(Rounds):
 
     def _save(self) -> None:
         self._unsaved = [*self._unsaved, *self._allocations.take()][-ENTRIES_MOST:]
-        self._store.record(self._unsaved, time.time())
+        self._store.record(self._unsaved, self._runtime.time())
         self._unsaved = []
 
     def _save_records(self) -> None:
@@ -94,7 +95,7 @@ class HistoryRecorder(Rounds):
 
     def _add_use(self) -> None:
         """Adds what pods used of their GPUs since the last time, twice a minute."""
-        now = time.monotonic()
+        now = self._runtime.monotonic()
         if (elapsed_s := now - self._used_at) < USE_EVERY_S:
             return
         self._used_at = now
