@@ -145,8 +145,9 @@ def _add_asking(commands: Any) -> None:
     about = "only nodes in these domains, such as rack=r1,block=b2"
     flag(topology, "-l --selector LEVEL=NAME,...", about, type=argtypes.domains, default=None)
     about = "add up GPUs by levels of the topology and model, such as rack,model"
-    flag(topology, "--by KEY,...", about, type=argtypes.names, default=(), shown="none")
-    flag(topology, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
+    shape = topology.add_mutually_exclusive_group()
+    flag(shape, "--by KEY,...", about, type=argtypes.names, default=(), shown="none")
+    flag(shape, "--picture", "draw racks, nodes and GPUs, with a letter for each owner")
     about = "show racks, queues and pending gangs, live"
     top = _add(commands, "top", about, "central.cli.top.top_command")
     flag(top, "--interval S", "seconds between two updates", type=argtypes.interval, default=2.0)
