@@ -29,6 +29,7 @@ from central.kube.decode.fields import (
     text_field,
 )
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
+from central.kube.decode.node_features import declared_features
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits
@@ -125,6 +126,7 @@ def _node(raw: Json) -> NodeSeen:
             for taint in list_field(spec, "taints", "spec", limits.TOLERATIONS)
         ),
         unschedulable=bool(spec.get("unschedulable")),
+        features=declared_features(status),
         ready=any(
             condition.get("type") == "Ready" and condition.get("status") == "True"
             for condition in status.get("conditions") or ()

@@ -35,6 +35,7 @@ from central.kube.decode.fields import (
     whole,
 )
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
+from central.kube.decode.node_features import needed_features
 from central.kube.decode.quantities import lenient_time, parse_time
 from central.kube.decode.topology_constraints import TopologyConstraints
 from central.model import limits, native_podgroup
@@ -220,6 +221,8 @@ def _scheduling_content(spec: Json, status: Json, ours: bool) -> list[Any]:
             get("topologySpreadConstraints"),
             bool(get("hostNetwork")),
         )
+        if needed := needed_features(spec):
+            content.append(needed)
     return content
 
 

@@ -20,6 +20,7 @@ from central.kube.decode.fields import (
     text_field,
     too_long,
 )
+from central.kube.decode.node_features import needed_features
 from central.model import limits, wording
 from central.model.facts import Amounts, PodSpec, Toleration
 from central.model.json_types import Json
@@ -76,6 +77,7 @@ def decode_pod_spec(
         rail_containers=rails,
         on_host=bool((rdma or rails) and spec.get("hostNetwork")),
         share_containers=shares,
+        features=needed_features(spec),
         unsupported=_unsupported(spec, amounts)
         or _unshareable(dict(asked))
         or _mixed_gpu_resources(spec),

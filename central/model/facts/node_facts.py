@@ -16,6 +16,7 @@ class NodeSeen:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    features: tuple[str, ...] = ()  # that its kubelet declares, of those that pods may need
     # From the agent's report:
     # the highest RDMA limits that a pod can have on one NIC; None: the agent sets no limits
     rdma_most: tuple[tuple[str, int], ...] | None = None

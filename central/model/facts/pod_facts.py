@@ -45,6 +45,7 @@ class PodSpec:
     memory_cap: int = 0  # bytes of GPU memory that a share may use; 0: no cap
     memory_level: str = "none"  # weakest accepted enforcement, of gpu_sharing.REQUESTABLE
     gpu_models: tuple[str, ...] = ()  # accepted models, as patterns; empty: any
+    features: tuple[str, ...] = ()  # that its kubelet must declare
     full_speed: bool = False  # no node with a slow GPU
     gpu_memory: int = 0  # bytes that each of its GPUs must have
     unsupported: str = ""  # a field that cannot be honoured; such a pod is refused

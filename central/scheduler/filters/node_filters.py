@@ -28,6 +28,11 @@ def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
     return f"{wording.plural(len(keys), 'taint')} {', '.join(keys)}" if keys else ""
 
 
+def feature_missing(spec: PodSpec, node: NodeSeen) -> str:
+    lacks = [name for name in spec.features if name not in node.features]
+    return f"kubelet lacks {', '.join(lacks)}" if lacks else ""
+
+
 def nics_unreachable(spec: PodSpec, node: NodeSeen) -> str:
     """In exclusive mode, RDMA NICs can be opened only from the network namespace that they are in."""
     if node.rdma_exclusive and spec.nics_in_pod_network:
@@ -104,6 +109,7 @@ NODE_FILTERS = (
     NodeFilter(cordoned, ("tolerations",)),
     NodeFilter(untolerated_taint, ("tolerations",)),
     NodeFilter(affinity_mismatch, ("node_selector", "node_terms")),
+    NodeFilter(feature_missing, ("features",)),
     NodeFilter(nics_unreachable, ("nics_in_pod_network",)),
     NodeFilter(rdma_limits_refused, ("rdma_limits",)),
     NodeFilter(slow_gpu, ("full_speed",)),

@@ -139,7 +139,7 @@ def rich_node() -> Json:
         "taints": [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}],
         "unschedulable": False,
     }
-    return {"metadata": meta("", name="odd", labels={"pool": "7", names.RACK: "r1"}), "spec": spec, "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}}  # fmt: skip
+    return {"metadata": meta("", name="odd", labels={"pool": "7", names.RACK: "r1"}), "spec": spec, "status": {"allocatable": allocatable, "declaredFeatures": ["A"], "conditions": [{"type": "Ready", "status": "True"}]}}  # fmt: skip
 
 
 def hypernode() -> Json:

@@ -4,6 +4,7 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from central.kube.decode.node_features import MOUNT_OPTIONS, RESTART_ALL
 from central.model.device_claims import EXTENDED, PodDeviceClaim
 from central.model.facts import PodSeen, PodSpec, Toleration
 from central.model.jobspec import JobMember
@@ -343,6 +344,12 @@ AMOUNTS: list[Row] = [
     ("spec/volumes", {"v": 1}, refused("spec.volumes: {1 fields} is not a list")),
 ]  # fmt: skip
 PLACES: list[Row] = [
+    ("spec/containers", container(volumeMounts=[{"name": "v", "bindMountOptions": []}]), {}),
+    ("spec/initContainers", container(restartPolicyRules=[{"action": "Restart"}]), {}),
+    ("spec/hostUsers", False, {}),  # hostNetwork as well needs a feature
+    ("spec/containers", container(restartPolicyRules=[{"action": "Restart"}]), {}),
+    ("spec/containers", container(restartPolicyRules=[{"action": "RestartAllContainers"}]), spec(features=(RESTART_ALL,))),
+    ("spec/initContainers", container(volumeMounts=[{"name": "v", "bindMountOptions": ["nosuid"]}]), spec(features=(MOUNT_OPTIONS,))),
     ("spec/nodeSelector", {"b": "2", "a": "1"}, spec(node_selector=(("a", "1"), ("b", "2")))),
     ("spec/tolerations", [{"operator": "Exists"}], spec(tolerations=(Toleration("", "Exists", "", ""),))),
     (

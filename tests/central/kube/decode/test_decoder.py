@@ -42,6 +42,18 @@ def test_a_node() -> None:
     assert not reader().node({"metadata": {"name": "n2"}}).ready
 
 
+def test_features_that_a_kubelet_declares_and_a_pod_needs() -> None:
+    """Of those that the kubelet of Kubernetes 1.37 declares, three concern scheduling."""
+    declared = ["RestartAllContainersOnContainerExits", "ExtendWebSocketsToKubelet"]
+    modern = {"metadata": {"name": "n"}, "status": {"declaredFeatures": declared}}
+    assert reader().node(modern).features == ("RestartAllContainersOnContainerExits",)
+    both = reader().pod(pod(hostUsers=False, hostNetwork=True))
+    assert both.spec.features == ("UserNamespacesHostNetworkSupport",)
+    assert reader().pod(pod(hostNetwork=True)).spec.features == ()
+    other = pod(hostUsers=False, hostNetwork=True, schedulerName="default-scheduler")
+    assert reader().pod(other).spec.features == ()
+
+
 def test_topology_annotations_may_be_combined() -> None:
     wishes = {names.TOPOLOGY_REQUIRED: names.RACK, names.TOPOLOGY_PREFERRED: "island"}
     seen = reader().gang(gang({"minMember": 2}, wishes))

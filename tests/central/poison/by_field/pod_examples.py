@@ -78,7 +78,13 @@ def _plain_pod(annotations: Json | None = None, labels: Json | None = None, **sp
 
 
 def _native_pod() -> Json:
-    raw = _plain_pod(schedulingGroup={"podGroupName": "g"}, resourceClaims=[])
+    raw = _plain_pod(schedulingGroup={"podGroupName": "g"}, resourceClaims=[], hostUsers=False)
+    main = {
+        **raw["spec"]["containers"][0],
+        "restartPolicyRules": [{"action": "RestartAllContainers"}],
+        "volumeMounts": [{"name": "v", "bindMountOptions": ["nosuid"]}],
+    }
+    raw["spec"] |= {"containers": [main], "initContainers": [{**main, "name": "init"}]}
     raw["status"] |= {
         "extendedResourceClaimStatus": {"resourceClaimName": "c"},
         "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "made"}],

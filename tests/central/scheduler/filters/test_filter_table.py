@@ -22,6 +22,7 @@ NODES = [
     NodeSeen("plain", {}, {"cpu": 1}),
     NodeSeen("labelled", {"pool": "a", "zone": "z1"}, {"cpu": 1}),
     NodeSeen("down", {}, {"cpu": 1}, ready=False),
+    NodeSeen("modern", {}, {"cpu": 1}, features=("A",)),
     NodeSeen("cordoned", {}, {"cpu": 1}, unschedulable=True),
     NodeSeen("tainted", {}, {"cpu": 1}, taints=(Taint("gpu", "yes", "NoSchedule"),)),
     NodeSeen(
@@ -42,6 +43,7 @@ PODS = [
     PodSpec((("cpu", 1),), rdma_limits=(("hca_handle", 20),)),
     PodSpec((("cpu", 1),), memory_level="kernel"),
     PodSpec((("cpu", 1),), gpu_models=("A100",)),
+    PodSpec((("cpu", 1),), features=("A",)),
     PodSpec((("cpu", 1),), full_speed=True),
     PodSpec((("cpu", 1),), gpu_memory=100 << 30),
 ]
