@@ -125,11 +125,7 @@ def test_prefill_and_decode_start_together(cluster: World, namespace: str) -> No
         "apiVersion": alpha,
         "kind": "CompositePodGroup",
         "metadata": {"name": "serve"},
-        "spec": {
-            "workloadRef": reference,
-            "schedulingPolicy": {"gang": {"minGroupCount": 2}},
-            "preemptionPolicy": "Never",
-        },
+        "spec": {"workloadRef": reference, "schedulingPolicy": {"gang": {"minGroupCount": 2}}},
     }
     groups = [native_podgroup(name, 1) for name in ("prefill", "decode")]
     for each in groups:
