@@ -95,7 +95,7 @@ def _read_usage(scheduler: Scheduler) -> Generator[None, None, PastUsageSeen]:
             yield
         if (queue := queues.by_name.get(name)) is not None:
             means = queue.past_usage.means(
-                queues.now, queue.used, queue.deserved, queues.half_life_s
+                queues.now, queue.used, queue.uncharged, queues.half_life_s
             )
             if means:
                 found.append(QueuePast(name, tuple(sorted(means.items()))))

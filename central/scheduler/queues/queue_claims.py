@@ -153,7 +153,11 @@ class Claim:
         """Returns the rules by which the queue may give anything."""
         own, other = self._siblings(giver, index)
         by_share = not self.only_by_order or own.seen.strict_priority > other.seen.strict_priority
-        return RULES if by_share else (DESERVED,)
+        return RULES if by_share or self._deserves_too_much(other) else (DESERVED,)
+
+    def _deserves_too_much(self, queue: Queue) -> bool:
+        """Whether deserved amounts beside it exceed what there is, so that each is worth its fair share of that."""
+        return any(self._own(queue, r) > self._share(queue, r) for r in self._need)
 
     def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
         assert self._givers is not None
@@ -221,9 +225,8 @@ class Claim:
         if not victim.preemption.started_by_reservation:
             return False
         own, other = self._siblings(giver, self._index(giver))
-        for queue in (own, other):
-            self._queues.record_usage(queue)
-        return (other.received - own.received) * own.seen.weight < TURN_S
+        more_s = self._queues.received(other) - self._queues.received(own)
+        return more_s * own.seen.weight < TURN_S
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
         """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""

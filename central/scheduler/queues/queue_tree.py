@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from fractions import Fraction
-from math import inf
+from math import inf, log
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -282,9 +282,18 @@ class Queues:
     def record_usage(self, queue: Queue) -> None:
         """Adds the usage until now to the history, before the usage changes."""
         if self.half_life_s:
-            queue.past_usage.advance(self.now, queue.used, queue.deserved, self.half_life_s)
+            queue.past_usage.advance(self.now, queue.used, queue.uncharged, self.half_life_s)
         else:
             queue.receive(self.now, self.total)
+
+    def received(self, queue: Queue, ahead_s: float = 0.0) -> float:
+        """Returns the seconds in which the queue had everything, divided by its weight. Where past use decays, what is
+        left of them, and the next ahead_s as now."""
+        self.record_usage(queue)
+        if not self.half_life_s:
+            return queue.received
+        mean = queue.past_share(self.now + ahead_s, self.half_life_s, self.total)
+        return mean * self.half_life_s / log(2)
 
     def record_all_usage(self) -> None:
         """Of the queues in the tree, before what decides how it counts changes."""
@@ -391,7 +400,20 @@ class Queues:
         if total != self.total:
             self.record_all_usage()
             self.total = total
+            self._weigh_deserved()
             self._changed()
+
+    def _weigh_deserved(self) -> None:
+        """Where queues beside each other deserve more than there is, their deserved amounts are their weights."""
+        for above in self.root:
+            for resource in self.terms.entitled:
+                most = above.deserved.get(resource, self.total.get(resource, 0))
+                deserve = [each for each in above.children if each.deserved.get(resource)]
+                every = sum(each.deserved[resource] for each in deserve)
+                weight = sum(each.seen.weight for each in deserve)
+                for each in deserve:
+                    part = each.deserved[resource] / every
+                    each.weigh(resource, weight * part if every > most else None)
 
     def is_shared(self, resource: str) -> bool:
         """Returns whether the resource is shared out by itself. Devices are shared out as GPU equivalents, unless a
@@ -431,6 +453,7 @@ class Queues:
             if queue.seen.by_namespace and not (queue.error or queue.children)
         )
         self.terms = TermsInUse.of(root, self._seen.values())
+        self._weigh_deserved()
         for queue in root:
             queue.path = (queue, *(queue.parent.path if queue.parent else ()))
         for name, old in before.items():

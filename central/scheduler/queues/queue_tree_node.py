@@ -38,6 +38,7 @@ class Queue:
         "_received",
         "_terms",
         "_waiting",
+        "_weights",
         "capability",
         "children",
         "demand",
@@ -75,6 +76,7 @@ class Queue:
         self._terms = terms
         self.deserved, self.capability = terms.deserved, terms.capability
         self.guarantee = terms.guarantee
+        self._weights: dict[str, float] = {}  # where siblings deserve more than there is
 
     @classmethod
     def without_object(cls, name: str) -> "Queue":
@@ -134,6 +136,19 @@ class Queue:
             return None
         return next(((a, b) for a, b in zip(own, others, strict=False) if a is not b), None)
 
+    def weigh(self, resource: str, weight: float | None) -> None:
+        """Sets what its use of the resource is divided by; None: its weight."""
+        self._weights.pop(resource, None)
+        if weight is not None:
+            self._weights[resource] = weight
+
+    @property
+    def uncharged(self) -> Sums:
+        """What its history does not count: its deserved amount, where all of those fit."""
+        if not self._weights:
+            return self.deserved
+        return {name: own for name, own in self.deserved.items() if name not in self._weights}
+
     @property
     def below_deserved(self) -> bool:
         """Whether it uses less than its deserved amount, in every resource of that."""
@@ -143,18 +158,18 @@ class Queue:
 
     def share_above_deserved(self, used: Sums, total: Sums) -> float:
         """The dominant share of the total that is used above the deserved amount, divided by the weight."""
-        deserved = self.deserved
-        return self._dominant({r: own - deserved.get(r, 0) for r, own in used.items()}, total)
+        uncharged = self.uncharged
+        return self._dominant({r: own - uncharged.get(r, 0) for r, own in used.items()}, total)
 
     def past_share(self, at: float, half_life_s: float, total: Sums) -> float:
         """The same of what it will have used at that time, past usage included, if it goes on."""
-        means = self.past_usage.means(at, self.used, self.deserved, half_life_s)
+        means = self.past_usage.means(at, self.used, self.uncharged, half_life_s)
         return self._dominant(means, total)
 
     def _dominant(self, amounts: Mapping[str, float], total: Sums) -> float:
-        weight = self.seen.weight
+        weight, weights = self.seen.weight, self._weights
         shares = (
-            amount / (whole * weight)
+            amount / (whole * weights.get(resource, weight))
             for resource, amount in amounts.items()
             if (whole := total.get(resource, 0))
         )

@@ -95,8 +95,4 @@ class QueueTurns:
 
     def _received(self, queue: Queue) -> float:
         """What it has received for its weight until now; of the past, what it will have received in a while."""
-        queues = self._queues
-        queues.record_usage(queue)
-        if not self._by_past:
-            return queue.received
-        return queue.past_share(queues.now + AHEAD_S, queues.half_life_s, queues.total)
+        return self._queues.received(queue, AHEAD_S)

@@ -232,3 +232,26 @@ def test_what_a_victim_leaves_beyond_its_claim_is_claimed_by_the_next_gang() -> 
     assert "reserved: node n; waiting for pods to terminate" in world.told["next1"]
     world.step(8.0)
     assert {"first", "next0", "next1"} <= {*world.began}
+
+
+@pytest.mark.parametrize(
+    ("deserved", "given"), [((8, 8), 4), ((8, 2), 2), ((6, 2), 2), ((16, 8), 3), ((8, 0), 0)]
+)
+def test_queues_that_deserve_more_than_there_is_give_each_other_their_parts(
+    deserved: tuple[int, int], given: int
+) -> None:
+    """Of 8 GPUs, which a uses alone until b sends as much work: all that b is to get is decided in one cycle."""
+    queues = [
+        QueueSeen(name, deserved=((GPU, n),) if n else ())
+        for name, n in zip("ab", deserved, strict=True)
+    ]
+    world = World(factories.node("n"), *queues)
+    for name, now in (("a", 1.0), ("b", 2.0)):
+        ones = [job(f"{name}{number}", 1, 1, queue=name, created=now) for number in range(8)]
+        world.step(now, *(fact for facts in ones for fact in facts))
+    assert len(world.evicted) == given
+    for now in range(3, 60):
+        world.step(float(now))
+    assert len(world.evicted) == given
+    running = [seen.gang[0] for seen in world.running.values() if seen.node]
+    assert sorted(running) == ["a"] * (8 - given) + ["b"] * given

@@ -5,10 +5,12 @@ from collections import Counter
 
 import pytest
 
+from central.model.defaults import USAGE_HALF_LIFE_S
 from central.model.facts import Fact, QueueSeen
 from central.scheduler.queues.received_service import MOST_OWED_S, ReceivedService
 from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.rebuild import rebuild
+from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.queues.queued_gangs import nodes, queue
 from tests.central.scheduler.small_cluster import World, job
@@ -73,21 +75,23 @@ def test_a_queue_that_has_received_more_waits_for_the_turn_of_the_other() -> Non
     assert there.began == {"small-00": 0.0, "large-01": HOUR, "small-1": 2 * HOUR}
 
 
-def test_a_turn_ends_when_a_sibling_has_received_a_day_less() -> None:
-    """The gang has no end. Until then the other queue is not served, though it is within its fair share."""
-    there = World(*nodes(8), queue("a"), queue("b"), half_life_s=0.0)
+@pytest.mark.parametrize(("half_life_s", "hours"), [(0.0, 26), (USAGE_HALF_LIFE_S, 32)])
+def test_a_turn_ends_when_a_sibling_has_received_a_day_less(half_life_s: float, hours: int) -> None:
+    """The gang has no end. Until then the other queue is not served, though it is within its fair share. Where past use
+    counts, a part of it has decayed."""
+    there = World(*nodes(8), queue("a"), queue("b"), half_life_s=half_life_s)
     there.step(0.0, *job("b-0", 1, 8, HOUR, queue="b"))
     there.step(2.0, *job("a-0", 1, 8, None, queue="a", created=2.0))
     there.step(HOUR)
     assert there.began["a-0"] == HOUR
     there.step(HOUR + 2.0, *job("b-1", 1, 2, HOUR, queue="b", created=HOUR))
-    for now in (2 * HOUR, 24 * HOUR):
-        there.step(now)
+    for hour in range(2, hours - 1):
+        there.step(hour * HOUR)
     assert "b-1" not in there.began
-    there.step(26 * HOUR, factories.node("another", gpus=1))
-    there.step(26 * HOUR + 2.0)
+    there.step(hours * HOUR, factories.node("another", gpus=1))
+    there.step(hours * HOUR + 2.0)
     assert there.told["a-0"] == "preempted by b-1"
-    there.step(26 * HOUR + 60.0)
+    there.step(hours * HOUR + 60.0)
     assert "b-1" in there.began
 
 
@@ -230,3 +234,40 @@ def test_who_passes_depends_on_what_was_received_until_now() -> None:
     queues.by_name["b"]._received.amount = HOUR + 60.0
     queues.now = HOUR + 120.0
     assert not QueueTurns(queues, {}).passes(gangs["a-01"], gangs["b-00"])
+
+
+@pytest.mark.parametrize(("deserved", "part"), [((8, 8), 1 / 2), ((16, 8), 2 / 3), ((0, 0), 1 / 2)])
+def test_queues_that_deserve_more_than_there_is_get_their_parts_over_a_day(
+    deserved: tuple[int, int], part: float
+) -> None:
+    """One sends gangs of six GPUs of eight, more than its part, the other a stream of single ones. No gang is evicted
+    and begins anew: the harm to its queue would be larger than the gain, or it is its turn."""
+    a, b = (((GPU, own),) if own else () for own in deserved)
+    there = World(*nodes(8), QueueSeen("a", deserved=a), QueueSeen("b", deserved=b))
+    used = Counter[str]()
+    for hour in range(24):
+        now = hour * HOUR
+        facts = job(f"a-{hour:02}", 1, 6, HOUR, queue="a", created=now)
+        for number in range(8):
+            facts += job(f"b-{hour:02}{number}", 1, 1, HOUR, queue="b", created=now)
+        there.step(now, *facts)
+        there.step(now + 10.0)
+        for seen in there.running.values():
+            used[seen.gang[0]] += (6 if seen.gang[0] == "a" else 1) * bool(seen.node)
+    assert not there.evicted
+    assert used.total() == 8 * 24
+    assert abs(used["a"] / used.total() - part) < 0.05, used
+
+
+def test_a_gang_above_the_part_of_its_queue_is_evicted_once_for_a_claim_of_another() -> None:
+    """And begins anew on its turn, which lasts until its queue has received a day of the whole cluster more."""
+    there = World(*nodes(8), *(QueueSeen(name, deserved=((GPU, 8),)) for name in "ab"))
+    there.step(0.0, *job("a-0", 1, 6, None, queue="a"))
+    for hour in range(1, 24):
+        now = hour * HOUR
+        there.step(now, *job(f"b-{hour}", 1, 4, HOUR / 2, queue="b", created=now))
+        there.step(now + 10.0)
+        if len(there.evicted) == 1 and "a-1" not in there.names.values():
+            there.step(now + 20.0, *job("a-1", 1, 6, None, queue="a", created=now + 20.0))
+    assert there.evicted == ["a-0-0"]
+    assert there.began["a-1"] <= 3 * HOUR
