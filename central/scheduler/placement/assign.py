@@ -32,17 +32,15 @@ def assign(
     existing_gpus: int = 0,
     *,
     among: int = -1,
-    counted_level: int = 0,
     balanced: bool = False,
     meter: WorkMeter | None = None,
 ) -> None:
     """Assigns every pod to one of the rows, pods with the most GPUs first because they fit in the fewest
     places.
 
-    existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. counted_level: the index
-    of the level whose domains should be few, if it is below the next level. balanced: in equal parts. meter:
-    counts the work; None: the caller has counted assign_work(). Raises DoesNotFit, with the draft half filled, and
-    WorkLimitReached."""
+    existing_gpus: the gang's GPUs on the row, if it is one. among: the GPUs that it may use. balanced: in
+    equal parts. meter: counts the work; None: the caller has counted assign_work(). Raises DoesNotFit, with the draft
+    half filled, and WorkLimitReached."""
     snapshot = draft.snapshot
     mark = len(draft.assignments)
     within = among
@@ -59,8 +57,7 @@ def assign(
         if meter is not None:
             meter.spend(CLASS_UNITS + len(rows) // ROWS_PER_UNIT)
         fits, below = snapshot.view(spec).refresh().by_row, level_below(snapshot, level)
-        where = fill(fits, rows, count, below, counted_level=counted_level)
-        draft.take_all(spec, *where, within)
+        draft.take_all(spec, *fill(fits, rows, count, below), within)
     if len(groups) > 1:  # the caller knows the groups in their own order
         rank = {spec: index for index, (spec, _) in enumerate(groups)}
         draft.assignments[mark:] = sorted(

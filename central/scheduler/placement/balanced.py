@@ -7,29 +7,18 @@ Design: docs/design/placement.md
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.placement.fewest import fewest_children, fewest_domains, nodes_needed
+from central.scheduler.placement.fewest import fewest_children, nodes_needed
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
 
 
 def fill_balanced(
-    snapshot: Snapshot,
-    capacity: Ints,
-    rows: Ints,
-    count: int,
-    level: int,
-    *,
-    counted_level: int = 0,
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
 ) -> tuple[Ints, Ints]:
     """As fill_fewest(): rows, and the number of pods for each; rows of one domain follow each other."""
     rows = rows[capacity[rows] > 0]
     if capacity[rows].sum() < count:
         raise DoesNotFit("not enough capacity")
-    if counted_level > level:  # of the wider levels only what few domains of that one need
-        found = fewest_domains(snapshot, capacity, rows, count, (level, counted_level))
-        wider = snapshot.columns.domains.of[level]
-        rows = rows[np.isin(wider[rows], wider[found])]
-        level = counted_level
     dividing = _Dividing(snapshot, capacity)
     dividing.divide(rows, count, level)
     return np.concatenate(dividing.rows), np.concatenate(dividing.numbers)

@@ -25,32 +25,22 @@ from central.scheduler.snapshot.draft import DoesNotFit, Draft
 WEIGHED = 3_000  # sets of domains of one size
 STEPS = 100  # of the packing search in one set
 FEWER_STEPS = 10  # after the first sets
-# By set that is tried: each costs a tentative placement. Those of a level wider than the preferred one are compacted,
-# too.
+# By set that is tried: each costs a tentative placement.
 SET_STEPS = (*[STEPS] * 8, *[FEWER_STEPS] * 56)
-WIDER_STEPS = (STEPS,) * 8
 DOMAINS = 24  # of a level, those with the most capacity
 
 
 def compact(
-    draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int, *, balanced: bool = False
+    draft: Draft, groups: PodCounts, level: str, rows: Ints, *, balanced: bool = False
 ) -> None:
     """Takes what the draft has of these pods again, on fewer domains of each level below the gang's, and if balanced in
     more even parts.
 
-    The draft holds nothing else. rows: of the domain that the gang is in. start: the index of the widest level whose
-    domains should be few. Ends with what it has at the work limit, and leaves pods of very many classes as they are."""
+    The draft holds nothing else. rows: of the domain that the gang is in. Ends with what it has at the work limit, and
+    leaves pods of very many classes as they are."""
     if len(groups) > CLASSES:
         return
-    _compact_below(draft, groups, level, rows, start)
-    for index in range(level_below(draft.snapshot, level), start):
-        _reduce_wider(draft, groups, level, rows, (index, start))
-    if balanced:
-        _balance(draft, groups, level, rows, start)
-
-
-def _compact_below(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int) -> None:
-    of, whole = draft.snapshot.columns.domains.of, rows
+    of, whole, start = draft.snapshot.columns.domains.of, rows, level_below(draft.snapshot, level)
     for index in range(start, len(of) + 1):
         domain = _domain_of(draft, index)
         _reduce(draft, groups, level, (rows, domain), ())
@@ -58,25 +48,8 @@ def _compact_below(draft: Draft, groups: PodCounts, level: str, rows: Ints, star
             _reduce(draft, groups, level, (whole, domain), list(of[start:index]))
         used = _used(draft)
         rows = whole[np.isin(domain[whole], domain[used])]
-
-
-def _reduce_wider(
-    draft: Draft, groups: PodCounts, level: str, rows: Ints, levels: tuple[int, int]
-) -> None:
-    """Takes the first set of fewer domains of a level wider than the preferred one, if there is one in which no more
-    domains of that are used. levels: the indices of both."""
-    wider, preferred = (_domain_of(draft, index) for index in levels)
-    used = _used(draft)
-    many, most = _distinct(wider[used]), _distinct(preferred[used])
-    if many == 1:
-        return
-    before = list(draft.assignments)
-    draft.undo()
-    for inside in _fitting(draft, groups, level, (rows, wider), (many, ()), steps=WIDER_STEPS):
-        _compact_below(draft, groups, level, inside, levels[1])
-        if _distinct(preferred[_used(draft)]) <= most:
-            return
-    draft.retake(before)
+    if balanced:
+        _balance(draft, groups, level, whole, start)
 
 
 def _domain_of(draft: Draft, index: int) -> Ints:
@@ -101,7 +74,7 @@ def _balance(draft: Draft, groups: PodCounts, level: str, rows: Ints, start: int
     draft.undo()
     try:
         with draft.all_or_nothing():
-            assign(draft, (main,), level, rows, counted_level=start, balanced=True)
+            assign(draft, (main,), level, rows, balanced=True)
             used = domain[[taken.row for taken in draft.assignments]]
             assign(draft, others, level, rows[np.isin(domain[rows], used)], balanced=True)
     except DoesNotFit:

@@ -67,8 +67,7 @@ def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
 
 class DomainChoice:
     """capacities, counts: by pod class. limit: domains of a level that are proposed. pods: what is placed, if
-    preferences and fragmentation should choose among equal nodes. counted_level: the index of the level whose
-    domains should be few, if it is not the next one below."""
+    preferences and fragmentation should choose among equal nodes."""
 
     def __init__(
         self,
@@ -79,12 +78,11 @@ class DomainChoice:
         *,
         limit: int = 0,
         pods: PodCounts = (),
-        counted_level: int = 0,
         spread: bool = False,
         balanced: bool = False,
     ) -> None:
         self._snapshot, self._capacities, self._counts = snapshot, capacities, counts
-        self._existing_rows, self._pods, self._counted_level = existing_rows, pods, counted_level
+        self._existing_rows, self._pods = existing_rows, pods
         self._spread, self._balanced = spread, balanced
         # Equal pods are counted exactly, so the best domain takes them and no other is needed.
         self._limit = limit or (1 if len(capacities) == 1 else TRIED_DOMAINS)
@@ -218,14 +216,19 @@ class DomainChoice:
         main = max(
             range(len(capacities)), key=lambda i: (capacities[i].gpus * counts[i], counts[i])
         )
-        by = max(level + 1, self._counted_level)
-        needed = _domains_needed(snapshot, capacities[main], counts[main], level, by=by)[found]
+        inner = range(level + 1, len(snapshot.columns.domains.levels) + 1)
+        needed = self._needed(main, level, inner[0])[found]
+        if len(capacities) > 1:
+            needed = np.maximum(needed, self._needed_by_sums(level)[found])
         dislike = self._dislike(level)
         if self._limit == 1:
             found = found[needed == needed.min()]
             if self._balanced and needed.min() > 1:
-                found = self._evenest(found, level, by)
-            found = self._fewest_at_all_levels(found, level, by)
+                found = self._evenest(found, level)
+            for by in inner[1:]:
+                if len(found) > 1:
+                    needed = self._needed(main, level, by)[found]
+                    found = found[needed == needed.min()]
             if dislike is not None:
                 found = found[dislike[found] == dislike[found].min()]
             needed = np.zeros(len(found), dtype=np.int64)
@@ -266,9 +269,22 @@ class DomainChoice:
         enough: Bools = np.all(sums >= needed, axis=1)
         return enough
 
-    def _evenest(self, found: Ints, level: int, by: int) -> Ints:
-        """Those whose children of level `by` allow the most even parts."""
-        domains, capacity = self._snapshot.columns.domains, self._capacities[0]
+    def _needed_by_sums(self, level: int) -> Ints:
+        """By domain of the level: at least how many of its children unlike pods take, by what they request together."""
+        tree, (asked, needed) = self._snapshot.columns.domains, self._asked()
+        of, count = tree.of[level], tree.count(level)
+        rows = np.flatnonzero(self._usable() & (of >= 0))
+        inside = tree.of[level + 1] if level + 1 < len(tree.levels) else np.arange(len(of))
+        _, first, child = np.unique(inside[rows], return_index=True, return_inverse=True)
+        most = np.zeros(count, dtype=np.int64)
+        for free, amount in zip(self._free(rows, asked).T, needed.tolist(), strict=True):
+            held = np.bincount(child, weights=free).astype(np.int64)
+            most = np.maximum(most, fewest_children(held, of[rows[first]], count, amount))
+        return most
+
+    def _evenest(self, found: Ints, level: int) -> Ints:
+        """Those whose children allow the most even parts."""
+        domains, capacity, by = self._snapshot.columns.domains, self._capacities[0], level + 1
         uneven = []
         for domain in found.tolist():
             rows = np.flatnonzero(domains.of[level] == domain)
@@ -279,18 +295,10 @@ class DomainChoice:
         least: Ints = found[np.array(uneven) == min(uneven)]
         return least
 
-    def _fewest_at_all_levels(self, found: Ints, level: int, counted: int) -> Ints:
-        """Of equal pods' domains with equally few children of the counted level, those that could do with the
-        fewest of each other level, the widest first."""
-        count = self._counts[0]
-        for by in range(level + 1, len(self._snapshot.columns.domains.levels) + 1):
-            if by != counted and len(found) > 1:
-                all_needed = _domains_needed(
-                    self._snapshot, self._capacities[0], count, level, by=by
-                )
-                needed = all_needed[found]
-                found = found[needed == needed.min()]
-        return found
+    def _needed(self, index: int, level: int, by: int) -> Ints:
+        """By domain of the level: as _domains_needed(), for the pods of one class."""
+        capacity, count = self._capacities[index], self._counts[index]
+        return _domains_needed(self._snapshot, capacity, count, level, by=by)
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""

@@ -1,5 +1,5 @@
 """Divides equal pods among the nodes of a domain: the fewest blocks, then the fewest racks, then the fewest
-nodes, or first the fewest domains of a level that is preferred.
+nodes.
 
 At each level the domains with the most capacity are taken until they hold all pods; the last one is the
 tightest that takes the rest. The level below starts again among all children of the chosen domains. Because
@@ -24,25 +24,18 @@ FULLNESS = 256  # steps in which the fullness of domains is compared
 
 
 def fill_fewest(
-    snapshot: Snapshot,
-    capacity: Ints,
-    rows: Ints,
-    count: int,
-    level: int,
-    *,
-    counted_level: int = 0,
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
 ) -> tuple[Ints, Ints]:
     """Rows, and the number of pods for each; rows of one domain follow each other.
 
     capacity: by row, how many more pods fit. level: the index of the widest level whose domains should be
-    few; past the last one, only nodes count. counted_level: the level that counts first, if it is narrower.
-    Raises DoesNotFit if the rows cannot hold count pods."""
+    few; past the last one, only nodes count. Raises DoesNotFit if the rows cannot hold count pods."""
     rows = rows[capacity[rows] > 0]
     if capacity[rows].sum() < count:
         raise DoesNotFit("not enough capacity")
     tree = snapshot.columns.domains
     if level < len(tree.levels):
-        rows = fewest_domains(snapshot, capacity, rows, count, (level, max(level, counted_level)))
+        rows = _fewest_domains(snapshot, capacity, rows, count, level)
     ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
     chosen, counts = _split(capacity[rows], ranks, count)
     rows = rows[chosen]
@@ -54,36 +47,25 @@ def fill_fewest(
     return rows, counts
 
 
-def fewest_domains(
-    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, at_levels: tuple[int, int]
-) -> Ints:
-    """The rows of the domains of the narrowest level to which the pods go. at_levels: the widest level whose
-    domains should be few, and the one that counts first."""
-    level, counted_level = at_levels
+def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int) -> Ints:
+    """The rows of the domains of the narrowest level to which the pods go. level: the widest one whose domains should
+    be few."""
     levels = range(level, len(snapshot.columns.domains.levels))
     found = _largest_first(snapshot, capacity, rows, count, levels)
     if _certainly_fewest(snapshot, capacity, (rows, found), count, levels):
         return found
-    inner = [*levels, len(snapshot.columns.domains.levels)]
-    importance = [counted_level, *(index for index in inner if index != counted_level)]
     paths = _paths(snapshot, rows, levels)
     at = np.searchsorted(rows, found)  # rows are sorted
-    sizes = _sizes(paths[:, at], capacity[found], count, importance)
-    if sizes == _least_sizes(paths, capacity[rows], count, importance):
+    sizes = _sizes(paths[:, at], capacity[found], count)
+    if sizes == _least_sizes(paths, capacity[rows], count):
         return found
-    if counted_level > level:
-        other = _largest_first(snapshot, capacity, rows, count, levels[counted_level - level :])
-        at = np.searchsorted(rows, other)
-        if (better := _sizes(paths[:, at], capacity[other], count, importance)) < sizes:
-            found, sizes = other, better
     ties = _ties(snapshot, paths[-1], rows, capacity)
-    priorities = [index - level for index in importance]
     # The caller that goes on asks it.
     snapshot.meter.count(SEARCH_UNITS + SEARCH_DOMAIN_UNITS * len(ties))
-    opened = fewest_search.cheapest(paths, capacity[rows], ties, count, priorities)
+    opened = fewest_search.cheapest(paths, capacity[rows], ties, count)
     if opened is not None:
         searched = np.isin(paths[-1], opened)
-        if _sizes(paths[:, searched], capacity[rows[searched]], count, importance) <= sizes:
+        if _sizes(paths[:, searched], capacity[rows[searched]], count) <= sizes:
             return rows[searched]
     return found
 
@@ -155,19 +137,15 @@ def _paths(snapshot: Snapshot, rows: Ints, levels: Sequence[int]) -> Ints:
     return of
 
 
-def _sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
-    """How many domains the pods take of each level, nodes as the last, in the order of importance."""
-    found = [len(np.unique(of)) for of in paths] + [nodes_needed(capacity, count)]
-    first = min(importance)
-    return [found[index - first] for index in importance]
+def _sizes(paths: Ints, capacity: Ints, count: int) -> list[int]:
+    """How many domains the pods take of each level, the widest first, nodes as the last."""
+    return [len(np.unique(of)) for of in paths] + [nodes_needed(capacity, count)]
 
 
-def _least_sizes(paths: Ints, capacity: Ints, count: int, importance: Sequence[int]) -> list[int]:
+def _least_sizes(paths: Ints, capacity: Ints, count: int) -> list[int]:
     """For each level by itself, with how many domains the pods could do."""
     sums = [np.bincount(of, weights=capacity).astype(np.int64) for of in paths]
-    found = [nodes_needed(each, count) for each in (*sums, capacity)]
-    first = min(importance)
-    return [found[index - first] for index in importance]
+    return [nodes_needed(each, count) for each in (*sums, capacity)]
 
 
 def nodes_needed(capacity: Ints, count: int) -> int:

@@ -1,7 +1,7 @@
 """The exact choice of domains, where taking the largest ones first is not certainly the best: the fewest blocks can
 be other blocks than the largest, and then need fewer racks.
 
-Every opened domain costs an amount by its level, so large that no number of domains of a less important level
+Every opened domain costs an amount by its level, so large that no number of domains of a narrower level
 outweighs it. The cheapest way to hold p pods, for each p, is combined domain by domain from the narrowest level to the
 widest (a knapsack on the tree). A search that would be too large leaves out the nodes, and then counts the domains of
 the network tree only.
@@ -21,18 +21,15 @@ CELLS = 150_000  # choices of single domains times numbers of pods
 NEVER = 1 << 61
 
 
-def cheapest(
-    paths: Ints, capacity: Ints, ties: Ints, count: int, importance: Sequence[int]
-) -> Ints | None:
-    """The domains of the narrowest level to open, so that the least number of domains is opened at the most
-    important level, then at the next, and so on; then those with the least sum of ties. None if the search is too
-    large.
+def cheapest(paths: Ints, capacity: Ints, ties: Ints, count: int) -> Ints | None:
+    """The domains of the narrowest level to open, so that the least number of domains is opened at the widest level,
+    then at the next, and so on; then those with the least sum of ties. None if the search is too large.
 
     paths: by level (widest first) and row, the row's domain. capacity: by row, not zero; together at least count.
-    ties: by domain of the narrowest level. importance: the levels in order, nodes as len(paths)."""
+    ties: by domain of the narrowest level."""
     for with_nodes in (True, False):
         search = _Search(paths, capacity, count, with_nodes=with_nodes)
-        if search.cells() <= CELLS and search.set_costs(importance, ties):
+        if search.cells() <= CELLS and search.set_costs(ties):
             return np.array(sorted(search.run()), dtype=np.int64)
     return None
 
@@ -103,11 +100,11 @@ class _Search:
         choices = inner + sum(self._sizes[:-2]) * min(self._count, inner)
         return choices * (self._count + 1)
 
-    def set_costs(self, importance: Sequence[int], ties: Ints) -> bool:
+    def set_costs(self, ties: Ints) -> bool:
         """Returns whether the costs of all domains together are numbers that can be compared."""
         self._ties = ties
         cost = 1 + int(ties.sum())
-        for level in reversed(importance):
+        for level in range(len(self._paths), -1, -1):
             if level == len(self._paths) and not self._with_nodes:
                 continue
             self._cost[level] = cost

@@ -338,7 +338,7 @@ def _without_part(level: str, groups: PodCounts) -> str:
 
 
 def _preferred(state: ClusterState, gang: Gang) -> str:
-    """The level of which the gang should span as few domains as possible."""
+    """The level that the gang prefers not to exceed."""
     tier = gang.object.preferred_tier if gang.object is not None else None
     return _level(state, gang.preferred, tier)
 

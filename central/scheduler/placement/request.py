@@ -72,7 +72,7 @@ class PlacementRequest:
     groups: pods by spec, in the order of their assignments. required: the widest level that the pods may
     span (a label key, "node" or one of PARTS_OF_NODE; empty: any). existing_rows: rows where the gang has
     members already; the new pods join them if they fit. existing_gpus: the GPU mask of these members, if
-    that is one row. preferred: a level of which as few domains as possible should be used. subgroups:
+    that is one row. preferred: a level that has to exist; every gang is as close as it can be. subgroups:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
     unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with

@@ -21,7 +21,7 @@ from central.scheduler.placement import (
     sequential,
     subgroup_search,
 )
-from central.scheduler.placement.assign import assign, level_below
+from central.scheduler.placement.assign import assign
 from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.levels import ladder
@@ -60,6 +60,7 @@ def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
         if refusal := spec.unsupported or (by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal, INVALID)
     levels = ladder(snapshot, request.required)
+    ladder(snapshot, request.preferred)  # which changes nothing, but has to exist
     if len(levels) > 1 and _is_one_share(request):
         levels = levels[1:]  # one GPU share is on one GPU, in an island or not
     if request.subgroups:
@@ -80,7 +81,6 @@ def _fit_counted(
     """Class by class, each counted by domain."""
     mark, snapshot = len(draft.assignments), draft.snapshot
     counts = [count for _, count in request.groups]
-    counted = _preferred_level(snapshot, request.preferred)
     packer = Packer(request.groups)
     views = [snapshot.view(spec) for spec, _ in request.groups]
     choice = DomainChoice(
@@ -89,19 +89,17 @@ def _fit_counted(
         counts,
         request.existing_rows,
         pods=request.groups,
-        counted_level=counted,
         spread=request.spread,
         balanced=request.balanced,
     )
     for level in levels:
         for tried, found in enumerate(_candidates(snapshot, views, choice, level), start=1):
-            if not _assign(draft, request, level, found, counted):
+            if not _assign(draft, request, level, found):
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(draft, request.groups, found):
                     continue
             if len(request.groups) > 1 and len(found) > 1 and not (mark or request.existing_rows):
-                start = max(level_below(snapshot, level), counted)
-                compact(draft, request.groups, level, found, start, balanced=request.balanced)
+                compact(draft, request.groups, level, found, balanced=request.balanced)
             return draft.assignments[mark:]
     text = _why(snapshot, request)
     if not packer.exact:
@@ -124,11 +122,9 @@ def _candidates(
 
 
 def _assign(
-    draft: Draft, request: PlacementRequest, level: str, rows: Ints, counted: int | None
+    draft: Draft, request: PlacementRequest, level: str, rows: Ints, *, by_role: bool = False
 ) -> bool:
-    """Assigns all pods to the domain, or none. counted: the index of the level whose domains should be few; None: roles
-    assign them again. Raises WorkLimitReached."""
-    by_role = counted is None
+    """Assigns all pods to the domain, or none. by_role: roles assign them again. Raises WorkLimitReached."""
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
     mark = len(draft.assignments)
@@ -139,7 +135,6 @@ def _assign(
             level,
             rows,
             request.existing_gpus,
-            counted_level=counted or 0,
             balanced=request.balanced and not by_role,
             meter=draft.snapshot.meter,
         )
@@ -159,16 +154,6 @@ def _is_one_share(request: PlacementRequest) -> bool:
 def _not_inside_node(spec: PodSpec) -> str:
     """Returns why the pod cannot be kept to a part of a node; empty: it can."""
     return NO_PART if any(is_slice(name) for name, _ in spec.requests) else ""
-
-
-def _preferred_level(snapshot: Snapshot, level: str) -> int:
-    """The index of the preferred level; nodes come after the last. 0 for none, and for the widest level,
-    whose domains are always the fewest. Raises DoesNotFit if the level is unknown."""
-    if not level:
-        return 0
-    ladder(snapshot, level)
-    levels = snapshot.columns.domains.levels
-    return levels.index(level) if level in levels else len(levels)
 
 
 def _near_existing(snapshot: Snapshot, request: PlacementRequest, rows: Ints) -> Ints:
@@ -197,7 +182,7 @@ def _fit_roles(
     for level in levels:
         least, best = 0, list[Assignment]()
         for rows in _candidates(snapshot, views, choice, level):
-            if not _assign(draft, request, level, rows, counted=None):
+            if not _assign(draft, request, level, rows, by_role=True):
                 continue
             if level in island_masks.ON_NODE:
                 return draft.assignments[mark:]

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -29,58 +29,54 @@ def tree(dice: random.Random, levels: int) -> Tree:
     return np.array(paths), np.array(capacity), np.array(ties)
 
 
-def cost(
-    of: Tree, count: int, importance: tuple[int, ...], opened: tuple[int, ...]
-) -> tuple[int, ...]:
-    """The numbers of opened domains in the order of importance, then the ties; empty if too few pods fit."""
+def cost(of: Tree, count: int, opened: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers of opened domains, the widest level first, then the ties; empty if too few pods fit."""
     paths, capacity, ties = of
     rows = np.isin(paths[-1], opened)
     if capacity[rows].sum() < count:
         return ()
     numbers = [len(np.unique(level[rows])) for level in paths]
     numbers.append(nodes_needed(capacity[rows], count))
-    return *(numbers[level] for level in importance), int(ties[list(opened)].sum())
+    return *numbers, int(ties[list(opened)].sum())
 
 
-def costs(of: Tree, count: int, importance: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def costs(of: Tree, count: int) -> Iterator[tuple[int, ...]]:
     """Of every set of domains that holds the pods."""
     domains = range(len(of[2]))
     for size in range(1, len(domains) + 1):
         for opened in combinations(domains, size):
-            if found := cost(of, count, importance, opened):
+            if found := cost(of, count, opened):
                 yield found
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_no_set_of_domains_is_cheaper(levels: int) -> None:
-    """Fewer domains of the most important level count more than any number of the next, and ties come last."""
+    """Fewer domains of the widest level count more than any number of the next, and ties come last."""
     for seed in seeds(150):
         dice = random.Random(f"{seed} {levels}")
         of = tree(dice, levels)
         count = dice.randint(1, int(of[1].sum()))
-        importance = dice.choice(list(permutations(range(levels + 1))))
-        found = cheapest(*of, count, importance)
+        found = cheapest(*of, count)
         assert found is not None
-        expected = min(costs(of, count, importance))
-        assert cost(of, count, importance, tuple(found.tolist())) == expected, f"seed {seed}"
+        expected = min(costs(of, count))
+        assert cost(of, count, tuple(found.tolist())) == expected, f"seed {seed}"
 
 
 def test_a_search_that_is_too_large_leaves_out_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two racks of a node each need fewer nodes, one rack of three nodes fewer racks."""
-    paths, capacity = np.array([[0, 0, 0, 0, 0], [0, 0, 0, 1, 2]]), np.array([2, 2, 2, 3, 3])
-    of = paths, capacity, np.zeros(3, dtype=np.int64)
-    nodes_first = (2, 1, 0)
+    """Of two racks that hold the pods one has fewer nodes, and the other is fuller."""
+    paths, capacity = np.array([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]), np.array([2, 2, 2, 3, 3])
+    of = paths, capacity, np.array([0, 1])
     with_nodes = (5 + 5) * 7  # 5 nodes, and the block with as many of them; each for 0 to 6 pods
-    racks_only = (3 + 3) * 7
-    for cells, expected in ((with_nodes, [1, 2]), (with_nodes - 1, [0]), (racks_only, [0])):
+    racks_only = (2 + 2) * 7
+    for cells, expected in ((with_nodes, [1]), (with_nodes - 1, [0]), (racks_only, [0])):
         monkeypatch.setattr(fewest_search, "CELLS", cells)
-        assert (found := cheapest(*of, 6, nodes_first)) is not None
+        assert (found := cheapest(*of, 6)) is not None
         assert found.tolist() == expected
     monkeypatch.setattr(fewest_search, "CELLS", racks_only - 1)
-    assert cheapest(*of, 6, nodes_first) is None
+    assert cheapest(*of, 6) is None
 
 
 def test_costs_that_cannot_be_compared_are_not_searched() -> None:
     """The sum of all costs would be larger than the numbers that are compared."""
     of = np.array([[0, 1]]), np.array([1, 1]), np.array([fewest_search.NEVER // 2] * 2)
-    assert cheapest(*of, 2, (0, 1)) is None
+    assert cheapest(*of, 2) is None

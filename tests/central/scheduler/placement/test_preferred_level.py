@@ -1,8 +1,9 @@
-"""A preferred level beside a required one: against trying every set of domains, and as a story."""
+"""A preferred level beside the closest domain: against every set of racks, and as a story. The fewest blocks come
+first, then the fewest racks, whatever is preferred."""
 
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -11,97 +12,97 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import UpdateGangStatus
 from central.model.facts import PodGone
 from central.scheduler.cycle import schedule_once
-from central.scheduler.placement import PlacementRequest, fit
+from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, RACK
+from protos.names import BLOCK, NODE, RACK
 from tests.central import factories
 from tests.effort import ALL_SEEDS, seeds
 
+Rack = Sequence[int]  # free GPUs of its nodes
+Fits = Callable[[Sequence[Rack]], bool]
 
-def scheduler(dice: random.Random) -> Snapshot:
-    """Up to 3 blocks of up to 3 racks of up to 3 nodes of 1 to 4 GPUs."""
-    snapshot = Snapshot((BLOCK, RACK))
-    for block in range(dice.randint(1, 3)):
-        for rack in range(dice.randint(1, 3)):
-            for place in range(dice.randint(1, 3)):
+
+def cluster(dice: random.Random) -> tuple[Snapshot, dict[str, list[int]]]:
+    """Up to 4 blocks of up to 3 racks of up to 4 nodes of 8 GPUs, some of them in use, and what is free by rack."""
+    snapshot, free = Snapshot((BLOCK, RACK)), dict[str, list[int]]()
+    for block in range(dice.randint(2, 4)):
+        for rack in range(dice.randint(2, 3)):
+            for place in range(dice.randint(2, 4)):
                 name = f"{block}{rack}{place}"
-                gpus = dice.randint(1, 4)
-                node = factories.node(name, block=f"b{block}", rack=f"r{block}{rack}", gpus=gpus)
-                snapshot.put_node(node)
-    return snapshot
+                node = factories.node(name, block=f"b{block}", rack=f"r{block}{rack}", gpus=8)
+                row = snapshot.put_node(node)
+                if used := dice.choice((0, 0, 0, dice.randint(1, 8))):
+                    snapshot.take(row, factories.spec(used), 1, 0)
+                free.setdefault(name[:2], []).append(8 - used)
+    return snapshot, free
 
 
-def spans(snapshot: Snapshot, rows: set[int], level: str) -> int:
-    if level == "node":
-        return len(rows)
-    return len({int(snapshot.columns.domains.of[(BLOCK, RACK).index(level), row]) for row in rows})
+def fewest(free: dict[str, list[int]], fits: Fits) -> tuple[int, int]:
+    """Blocks and racks; (0, 0): they fit nowhere."""
+    found = [(0, 0)]
+    for size in range(1, len(free) + 1):
+        for chosen in combinations(free, size):
+            this = (len({rack[0] for rack in chosen}), size)
+            if (found == [(0, 0)] or this < found[0]) and fits([free[rack] for rack in chosen]):
+                found = [this]
+    return found[0]
 
 
-def fewest(snapshot: Snapshot, count: int, level: str, required: str) -> int:
-    """Of domains of the level that have room for so many GPUs together, inside one domain of the
-    required level; 0: there are none."""
-    every = sorted(snapshot.columns.row.values())
-    groups: dict[int, list[int]] = {}
-    for row in every:
-        at = (
-            row
-            if level == "node"
-            else int(snapshot.columns.domains.of[1 if level == RACK else 0, row])
-        )
-        groups.setdefault(at, []).append(row)
-    for size in range(1, len(groups) + 1):
-        for chosen in combinations(groups, size):
-            rows = [row for domain in chosen for row in groups[domain]]
-            if required and spans(snapshot, set(rows), required) > 1:
-                continue
-            if sum(int(snapshot.columns.gpus.count[row]) for row in rows) >= count:
-                return size
-    return 0
+def equal_pods(dice: random.Random, total: int) -> tuple[PlacementRequest, Fits]:
+    gpus = dice.choice((1, 2, 4, 8))
+    count = dice.randint(8 // gpus, max(8, total) // gpus)
+    return PlacementRequest(
+        ((factories.spec(gpus), count),)
+    ), lambda racks: sum(free // gpus for rack in racks for free in rack) >= count
 
 
-def closest(snapshot: Snapshot, count: int) -> str:
-    """The narrowest level with a domain that has so many GPUs; empty: none."""
-    levels = {"node": lambda row: row, RACK: domain_of(snapshot, 1), BLOCK: domain_of(snapshot, 0)}
-    for level, domain in levels.items():
-        free = Counter[int]()
-        for row in snapshot.columns.row.values():
-            free[domain(row)] += int(snapshot.columns.gpus.count[row])
-        if max(free.values()) >= count:
-            return level
-    return ""
+def unlike_pods(dice: random.Random, total: int) -> tuple[PlacementRequest, Fits]:
+    twos, ones = dice.randint(1, total // 4 + 1), dice.randint(1, total // 2 + 1)
+    groups = ((factories.spec(2), twos), (factories.spec(1), ones))
+    return (
+        PlacementRequest(groups),
+        lambda racks: (
+            sum(free // 2 for rack in racks for free in rack) >= twos
+            and sum(map(sum, racks)) >= 2 * twos + ones
+        ),
+    )
 
 
-def domain_of(snapshot: Snapshot, level: int) -> Callable[[int], int]:
-    return lambda row: int(snapshot.columns.domains.of[level, row])
+def rings(dice: random.Random, total: int) -> tuple[PlacementRequest, Fits]:
+    """Subgroups, each in one rack. They are too large for a node."""
+    gpus, size, copies = dice.choice((3, 4)), dice.choice((3, 4)), dice.randint(2, 12)
+    spec = factories.spec(gpus)
+    part = SubgroupRequest(((spec, size),), required=RACK, copies=copies)
+    request = PlacementRequest(((spec, size * copies),), subgroups=(part,))
+    return (
+        request,
+        lambda racks: sum(sum(free // gpus for free in rack) // size for rack in racks) >= copies,
+    )
 
 
-def test_the_fewest_of_the_preferred_level_inside_the_required_one() -> None:
-    seen = Counter[tuple[str, str]]()
-    for seed in seeds(600):
+@pytest.mark.parametrize("drawn", [equal_pods, unlike_pods, rings])
+@pytest.mark.parametrize("preferred", ["", RACK, NODE])
+def test_the_fewest_blocks_then_the_fewest_racks(
+    drawn: Callable[[random.Random, int], tuple[PlacementRequest, Fits]], preferred: str
+) -> None:
+    more, wide = 0, 0
+    for seed in seeds(100):
         dice = random.Random(seed)
-        snapshot = scheduler(dice)
-        count, preferred = dice.randint(1, 16), dice.choice((RACK, "node"))
-        required = dice.choice(("", BLOCK))
-        inside = closest(snapshot, count)
-        least = 1 if inside == "node" else fewest(snapshot, count, preferred, inside or required)
-        draft = Draft(snapshot)
-        want = PlacementRequest(((factories.spec(1), count),), required, preferred=preferred)
-        if not least:
-            with pytest.raises(DoesNotFit):
-                fit(draft, want)
+        snapshot, free = cluster(dice)
+        request, fits = drawn(dice, sum(map(sum, free.values())))
+        least = fewest(free, fits)
+        try:
+            taken = fit(Draft(snapshot), replace(request, preferred=preferred))
+        except DoesNotFit:
+            assert least == (0, 0), f"seed {seed}"
             continue
-        rows = {seat.row for seat in fit(draft, want)}
-        assert spans(snapshot, rows, preferred) == least, f"seed {seed}"
-        assert not required or spans(snapshot, rows, required) == 1
-        if spans(snapshot, rows, BLOCK) > 1:  # no block takes it
-            assert not inside
-            seen["wide", preferred] += 1
-        elif spans(snapshot, rows, RACK) > 1:
-            seen["block", preferred] += 1
-        draft.undo()
-    assert not ALL_SEEDS or len(seen) == 4
-    assert not ALL_SEEDS or min(seen.values()) > 10
+        racks = {snapshot.columns.names[each.row][:2] for each in taken}
+        assert len({rack[0] for rack in racks}) == least[0], f"seed {seed}"
+        more += len(racks) - least[1]
+        wide += least[0] > 1
+    assert more <= (3 if drawn is unlike_pods else 0), "unlike pods take a rack more now and then"
+    assert not ALL_SEEDS or wide > 10
 
 
 def racks_of(pods: int, **preferred: object) -> int:
@@ -120,10 +121,10 @@ def test_the_closest_domain_comes_before_the_preferred_level() -> None:
     assert racks_of(6, topology_preferred=RACK) == 3
 
 
-def test_the_preferred_level_comes_before_wider_ones() -> None:
+def test_fewer_blocks_come_before_the_preferred_level() -> None:
     """No block takes all: four racks of two blocks, or three racks of three."""
     assert racks_of(8) == 4
-    assert racks_of(8, topology_preferred=RACK) == 3
+    assert racks_of(8, topology_preferred=RACK) == 4
 
 
 def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
@@ -140,11 +141,6 @@ def test_a_replacement_joins_the_racks_that_the_gang_is_in() -> None:
     new = made.state.pods["uid-g-5"].node
     assert not new or new[0] in racks
     assert new
-
-
-def test_a_tier_that_is_soft_is_preferred() -> None:
-    """Tier 1 is the rack."""
-    assert racks_of(8, preferred_tier=1) == 3
 
 
 def test_a_preferred_level_that_does_not_exist_is_named() -> None:
