@@ -17,6 +17,7 @@ import numpy as np
 
 from central.model.arrays import Bools, Ints
 from central.scheduler.inventory import gpu_shares
+from central.scheduler.inventory.hypernode_tree import LEVEL as TIER
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.balanced import unevenness
 from central.scheduler.placement.fewest import fewest_children
@@ -67,7 +68,9 @@ def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
 
 class DomainChoice:
     """capacities, counts: by pod class. limit: domains of a level that are proposed. pods: what is placed, if
-    preferences and fragmentation should choose among equal nodes."""
+    preferences and fragmentation should choose among equal nodes. of_subgroups: each of these has a closeness of its
+    own, so that a used domain comes before the one that needs the fewest nodes. required: the widest level of
+    the gang."""
 
     def __init__(
         self,
@@ -80,10 +83,13 @@ class DomainChoice:
         pods: PodCounts = (),
         spread: bool = False,
         balanced: bool = False,
+        of_subgroups: bool = False,
+        required: str = "",
     ) -> None:
         self._snapshot, self._capacities, self._counts = snapshot, capacities, counts
         self._existing_rows, self._pods = existing_rows, pods
-        self._spread, self._balanced = spread, balanced
+        self._spread, self._balanced, self._of_subgroups = spread, balanced, of_subgroups
+        self._required = required
         # Equal pods are counted exactly, so the best domain takes them and no other is needed.
         self._limit = limit or (1 if len(capacities) == 1 else TRIED_DOMAINS)
         self._gpus = sum(
@@ -127,6 +133,10 @@ class DomainChoice:
             rows = rows[island_masks.most(snapshot, level, rows) >= gpus]
         if self._existing_rows:
             rows = rows[rows == self._existing_rows[0]]
+        if self._required.startswith(TIER):  # else a node without a label is a domain
+            levels = snapshot.columns.domains.levels
+            inside = snapshot.columns.domains.of[levels.index(self._required) :, rows] >= 0
+            rows = rows[inside.any(axis=0)]
         if sharing and level in island_masks.PARTS:
             asks = self._asks()
             hold = [bool(island_masks.holding(snapshot, level, row, asks)) for row in rows.tolist()]
@@ -216,10 +226,13 @@ class DomainChoice:
         main = max(
             range(len(capacities)), key=lambda i: (capacities[i].gpus * counts[i], counts[i])
         )
-        inner = range(level + 1, len(snapshot.columns.domains.levels) + 1)
-        needed = self._needed(main, level, inner[0])[found]
-        if len(capacities) > 1:
-            needed = np.maximum(needed, self._needed_by_sums(level)[found])
+        by_node = len(snapshot.columns.domains.levels)
+        inner = range(level + 1, by_node + (not self._of_subgroups))
+        needed = np.zeros(len(found), dtype=np.int64)
+        if inner:
+            needed = self._needed(main, level, inner[0])[found]
+            if len(capacities) > 1:
+                needed = np.maximum(needed, self._needed_by_sums(level)[found])
         dislike = self._dislike(level)
         if self._limit == 1:
             found = found[needed == needed.min()]
@@ -235,8 +248,9 @@ class DomainChoice:
         broken, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, found, self._gpus)
         left = capacities[main].by_domain[level][found]
         less = dislike[found] if dislike is not None else needed
+        nodes = self._needed(main, level, by_node)[found] if self._of_subgroups else needed
         names = snapshot.columns.domains.ranks(level)[found]
-        ranked = np.lexsort((names, fullest, left, broken, less, needed))
+        ranked = np.lexsort((names, fullest, left, nodes, broken, less, needed))
         return [int(domain) for domain in found[ranked[: self._limit]]]
 
     def _usable(self) -> Bools:

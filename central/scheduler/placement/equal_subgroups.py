@@ -107,6 +107,8 @@ def assign_equal(
                 [nest.copies],
                 request.existing_rows,
                 balanced=request.balanced,
+                of_subgroups=not request.balanced,
+                required=request.required,
             )
             for rows in choice.candidates(level):
                 _Assigning(draft, nest, places, balanced=request.balanced).assign(

@@ -89,6 +89,7 @@ def _fit_counted(
         counts,
         request.existing_rows,
         pods=request.groups,
+        required=request.required,
         spread=request.spread,
         balanced=request.balanced,
     )
@@ -178,7 +179,14 @@ def _fit_roles(
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     views = [snapshot.view(spec) for spec, _ in request.groups]
-    choice = DomainChoice(snapshot, views, counts, request.existing_rows, limit=ROLE_DOMAINS_TRIED)
+    choice = DomainChoice(
+        snapshot,
+        views,
+        counts,
+        request.existing_rows,
+        limit=ROLE_DOMAINS_TRIED,
+        required=request.required,
+    )
     for level in levels:
         least, best = 0, list[Assignment]()
         for rows in _candidates(snapshot, views, choice, level):

@@ -137,7 +137,13 @@ class _SubgroupSearch:
         for level in levels:
             capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
             choice = DomainChoice(
-                snapshot, capacities, counts, request.existing_rows, limit=TRIED_DOMAINS
+                snapshot,
+                capacities,
+                counts,
+                request.existing_rows,
+                limit=TRIED_DOMAINS,
+                of_subgroups=True,
+                required=request.required,
             )
             self._allowed = {
                 required: own[: own.index(level) + 1] if level in own else own

@@ -4,11 +4,12 @@ definition in plain loops, and by what is left."""
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
-from central.scheduler.placement import PlacementRequest, fit
+from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import BLOCK, RACK, ZONE
+from protos.names import BLOCK, NODE, RACK, ZONE
 from tests.central import factories
 from tests.effort import examples, seeds
 
@@ -145,3 +146,45 @@ def test_single_pods_break_as_few_racks_as_they_can_fill() -> None:
             rack = int(snapshot.columns.domains.of[1, row])
             broken[rack] = broken.get(rack, False) or free[row] < NODE_GPUS
         assert sum(broken.values()) == -(-pods // size), f"seed {seed}"
+
+
+def test_partitions_leave_an_empty_rack_whole() -> None:
+    """A rack in use that holds the gang comes before an empty one of fewer nodes, for equal subgroups and unlike ones:
+    each subgroup has the node that it requires in both."""
+    spec, seen = factories.spec(2), 0
+    for seed in seeds(60):
+        dice = random.Random(seed)
+        free = {f"0{rack}{node}": 8 for rack in range(4) for node in range(3)}
+        for rack in dice.sample(range(4), 3):
+            for node in range(3):
+                free[f"0{rack}{node}"] = dice.choice((0, 2, 4, 6))
+        snapshot = Snapshot((BLOCK, RACK))
+        for name, gpus in free.items():
+            row = snapshot.put_node(factories.node(name, block="b", rack=name[:2], gpus=8))
+            if gpus < 8:
+                snapshot.take(row, factories.spec(8 - gpus), 1, 0)
+        sizes = dice.choice(((2, 2, 2), (2, 2, 2, 2), (2, 2, 1, 1, 1), (3, 2, 1)))
+        parts = tuple(
+            SubgroupRequest(((spec, size),), NODE, copies=sizes.count(size))
+            for size in sorted(set(sizes), reverse=True)
+        )
+        request = PlacementRequest(((spec, sum(sizes)),), subgroups=parts)
+        draft = Draft(snapshot)
+        racks = {snapshot.columns.names[each.row][:2] for each in fit(draft, request)}
+        draft.undo()
+        used = {rack for rack in {name[:2] for name in free} if holds(free, rack, sizes)}
+        assert not used or racks <= used, f"seed {seed}: {free} {sizes}"
+        seen += bool(used)
+    assert seen > len(seeds(60)) // 4
+
+
+def holds(free: dict[str, int], rack: str, sizes: Sequence[int]) -> bool:
+    """Whether a rack in use holds these subgroups of pods of two GPUs, each on one node."""
+    nodes = [gpus for name, gpus in free.items() if name[:2] == rack]
+    return min(nodes) < 8 and any(
+        all(
+            2 * sum(size for size, at in zip(sizes, places, strict=True) if at == node) <= gpus
+            for node, gpus in enumerate(nodes)
+        )
+        for places in product(range(len(nodes)), repeat=len(sizes))
+    )

@@ -66,3 +66,22 @@ def test_where_only_nodes_outside_have_victims() -> None:
     world.step(50.0, *job("urgent", 3, 8, priority=5, created=50.0))
     assert len(world.evicted) == 3
     assert len(world.step(56.0)) == 3
+
+
+def test_a_hard_topology_keeps_to_the_hypernodes() -> None:
+    """The fullest node, a, is in none of them; its place is for gangs without the constraint."""
+    world = World(
+        *(factories.node(name) for name in "abc"),
+        HyperNodeSeen("s0", 1, (Member("Node", exact="b"),)),
+        HyperNodeSeen("s1", 1, (Member("Node", exact="c"),)),
+        HyperNodeSeen("top", 2, (Member("HyperNode", exact="s1"),)),
+    )
+    world.step(1.0, factories.pod("used", 4, node="a"))
+    assert world.step(2.0, *job("g", 2, 2, required_tier=1)) == ["g-0", "g-1"]
+    assert {world.running[f"uid-g-{i}"].node for i in range(2)} <= {"b", "c"}
+    world.step(3.0, *job("wide", 1, 8, required_tier=2))
+    assert world.running["uid-wide-0"].node in ("b", "c")
+    assert world.step(4.0, *job("none", 1, 8, required_tier=1)) == []
+    assert "best candidate" in world.told["none"]
+    world.step(5.0, *job("free", 2, 2))
+    assert {world.running[f"uid-free-{i}"].node for i in range(2)} == {"a"}
