@@ -85,6 +85,7 @@ def _decide(
     state = scheduler.state
     state.snapshot.end_results()
     state.pending.step()
+    state.snapshot.last_choice = scheduler.device_usage.deaths.last_choice(state)
     scheduler.queues.in_flight.start_pass()
     if not _update_accounting(scheduler, now, sliced=budget is not None):
         return

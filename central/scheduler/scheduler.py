@@ -40,6 +40,7 @@ from central.scheduler.state.gangs import Gang, GangKey
 from central.scheduler.state.refusals import Refusals
 from central.scheduler.status.gpu_memory import GpuMemoryOveruse
 from central.scheduler.status.hypernode_status import HyperNodeStatuses
+from central.scheduler.status.node_deaths import NodeDeaths
 from central.scheduler.status.queue_status import QueueStatuses
 from central.scheduler.status.rdma_usage import RdmaUsage
 from protos.names import PACK
@@ -87,11 +88,12 @@ class GangRefusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """What agents report of the use of devices."""
+    """What agents report of the use of devices, and where gangs died."""
 
     gpu_memory: GpuMemoryOveruse = field(default_factory=GpuMemoryOveruse)
     idle: IdleGpus = field(default_factory=IdleGpus)
     rdma: RdmaUsage = field(default_factory=RdmaUsage)
+    deaths: NodeDeaths = field(default_factory=NodeDeaths)
 
 
 class JobControllers:
@@ -218,6 +220,8 @@ class Scheduler:
     # --- Observer of the state ---------------------------------------------------
 
     def pod_seen(self, pod: PodSeen, *, evicting: bool) -> None:
+        if pod.phase == "Failed" and not (evicting or pod.deleting):
+            self.device_usage.deaths.observe(self.state, pod)
         self.controllers.pod_seen(pod, self.quarantine, self.state.now, evicting=evicting)
 
     def pod_gone(self, pod: PodSeen, *, evicting: bool) -> None:

@@ -26,6 +26,7 @@ CYCLE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
 
 TOTALS = {
     "nodes": "Nodes",
+    "nodes_last_choice": "Nodes on which gangs of several namespaces died within a day",
     "nodes_not_offered": "Nodes whose kubelet does not have the devices, as the agent or the kubelet restarts",
     "nodes_silent": "Nodes whose agent has been silent for longer than --silent-after",
     "nodes_unhealthy": "Nodes with an unhealthy GPU or RDMA NIC",
@@ -186,6 +187,7 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
     nodes = [state.nodes[name] for name in snapshot.columns.row]
     return {
         "nodes": len(nodes),
+        "nodes_last_choice": len(snapshot.last_choice),
         "nodes_not_offered": len(state.node_sets.not_offered),
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(state.node_sets.unhealthy),

@@ -21,6 +21,7 @@ from central.scheduler.queues.queue_tree_node import NAMESPACE, USER
 from central.scheduler.queues.tenant_limits import identity_of
 from central.scheduler.refusal_remarks import protected_in, without_queues
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
 from central.server.grpc.query_service import (
@@ -144,7 +145,7 @@ def _node_view(scheduler: Scheduler, node: ClusterNode) -> NodeView:
         tuple(holders),
         allocatable,
         count_gpus.of_node(scheduler, node),
-        _problems(node, allocatable, plugin_gpus.claimed(claimable), scheduler.state.now),
+        _problems(node, allocatable, plugin_gpus.claimed(claimable), scheduler.state),
         len(parts),
         sum(parts.values()),
         sum(map(len, node.reported.slices.held.values())),
@@ -202,9 +203,9 @@ def _pod_view(scheduler: Scheduler, pod: Pod) -> pb.PodView:
     )
 
 
-def _problems(node: ClusterNode, allocatable: int, claimed: int, now: float) -> str:
+def _problems(node: ClusterNode, allocatable: int, claimed: int, state: ClusterState) -> str:
     """claimed: mask of GPUs that claims have"""
-    problem = problem_of(node, now)
+    problem = problem_of(node, state)
     if node.silent or not node.offered or node.report is None:
         return problem
     healthy = node.report.topology.healthy_mask().bit_count()

@@ -7,6 +7,7 @@ take another way: subgroups (subgroup_search), pods whose own rules refer to eac
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from central.model.facts import PodSpec
 from central.model.pending_causes import INVALID
 from central.scheduler.placement import (
     explain,
+    last_choice,
     role_placement,
     same_devices,
     sequential,
@@ -50,7 +52,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
 
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
-    return same_devices.fit(draft, request, _fit)
+    return last_choice.fit(draft, request, partial(same_devices.fit, fit_any=_fit))
 
 
 def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:

@@ -56,6 +56,7 @@ class Snapshot:
         # Changes of several steps that have begun and not ended. One that raises stays counted, because
         # no draft undoes it.
         self.changes_begun = 0
+        self.last_choice: Mapping[str, str] = {}  # of gangs of several nodes: by node, why
         self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
         self._most_gpus: int | None = None

@@ -67,7 +67,7 @@ class ClusterRecords:
             return None
         gpus = node.report.topology.gpus if node.report is not None else ()
         found = {f"GPU {gpu.index}": gpu.why or "unhealthy" for gpu in gpus if not gpu.healthy}
-        problem = problem_of(node, self._scheduler.state.now)
+        problem = problem_of(node, self._scheduler.state)
         return {**found, "node": problem} if problem else found
 
     def _look(self, name: str, state: State | None, now: float) -> None:

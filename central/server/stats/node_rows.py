@@ -11,6 +11,7 @@ from central.scheduler.filters import gpu_model, node_filters
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.scheduler import Scheduler
+from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import GangKey
 from central.server.stats import count_gpus
 from protos.names import GPU, OTHER_GPUS
@@ -118,7 +119,7 @@ class NodeTable:
             min(count.whole, max(0, columns.gpus.island.item(row))),
             unhealthy,
             tuple(self._holders(scheduler, node)),
-            problem_of(node, scheduler.state.now),
+            problem_of(node, scheduler.state),
         )
 
     def _holders(self, scheduler: Scheduler, node: ClusterNode) -> Iterator[HeldGpus]:
@@ -149,8 +150,9 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float, claimed: int) -> HeldGpus
     )
 
 
-def problem_of(node: ClusterNode, now: float) -> str:
-    refusal = node_filters.refusal(PodSpec(()), node.seen, now) if node.seen else ""
+def problem_of(node: ClusterNode, state: ClusterState) -> str:
+    refusal = node_filters.refusal(PodSpec(()), node.seen, state.now) if node.seen else ""
+    refusal = refusal or state.snapshot.last_choice.get(node.name, "")
     if node.silent:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
     if not node.offered:
