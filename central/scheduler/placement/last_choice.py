@@ -26,6 +26,8 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
     WorkLimitReached."""
     snapshot, mark = draft.snapshot, len(draft.assignments)
     placed = fit_any(draft, request)
+    if not snapshot.last_choice:
+        return placed
     rows = {each.row for each in placed}
     last = {row for name in snapshot.last_choice if (row := snapshot.columns.row.get(name)) in rows}
     if len(rows) < 2 or not last:

@@ -62,7 +62,8 @@ def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
         if refusal := spec.unsupported or (by_islands and _not_inside_node(spec)):
             raise DoesNotFit(refusal, INVALID)
     levels = ladder(snapshot, request.required)
-    ladder(snapshot, request.preferred)  # which changes nothing, but has to exist
+    if request.preferred:
+        ladder(snapshot, request.preferred)  # which changes nothing, but has to exist
     if len(levels) > 1 and _is_one_share(request):
         levels = levels[1:]  # one GPU share is on one GPU, in an island or not
     if request.subgroups:

@@ -56,6 +56,8 @@ class NodeDeaths:
 
     def last_choice(self, state: ClusterState) -> Mapping[str, str]:
         """By node, the evidence; those with the most owners, the latest deaths first."""
+        if not self.by_owner:
+            return {}
         found: dict[str, list[float]] = {}
         nodes = len(state.snapshot.columns.row)
         for owner in [*self.by_owner]:
