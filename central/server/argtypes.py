@@ -27,7 +27,13 @@ _PART = re.compile(r"[0-9]{1,4}(/[1-9][0-9]{0,3}|\.[0-9]{1,4})?", re.ASCII)
 
 
 def add_flag(
-    parser: _ActionsContainer, typed: str, about: str, *, env: str = "", shown: str = "", **more: Any
+    parser: _ActionsContainer,
+    typed: str,
+    about: str,
+    *,
+    env: str = "",
+    shown: str = "",
+    **more: Any,
 ) -> Action:
     """typed: the flag's names and its value's name, such as "-r --replicas N". Without a value's name
     and choices the flag is a switch. env: the variable that changes the default. shown: the default in
