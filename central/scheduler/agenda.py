@@ -100,11 +100,17 @@ class PassOrder:
     again: list[Gang] = field(default_factory=list)
     ahead: list[Gang] = field(default_factory=list)
     gangs: order.GangOrder | None = None
+    lack: refused_alike.LackOfGpus | None = None
 
     def put_in_order(self, rows: Ints, *, skips: bool = True) -> None:
         """rows: by rank. skips: some may be refused alike"""
         queues, columns = self.scheduler.queues, self.scheduler.state.pending.columns
         skip = self if skips else None  # no bound method: those are not plain data
+        if skips and self.this.reserved is not None and not self.scheduler.quarantine.set_asides:
+            self.lack = refused_alike.LackOfGpus(
+                self.scheduler, self.this.reserved, self.this.first_refused
+            )
+            rows = self.lack.without(rows)
         self.gangs = order.in_order(
             queues, columns, rows, self.again, shares=self.this.shares, skip=skip
         )
@@ -114,9 +120,12 @@ class PassOrder:
             return self.ahead.pop()
         columns = self.scheduler.state.pending.columns
         for gang in self.gangs or ():
-            if not (self.is_first and self.this.must_wait(gang) and columns.is_due(gang)):
+            if self.is_first and self.this.must_wait(gang) and columns.is_due(gang):
+                columns.outcome[gang.attempt.row] = Outcome.BEHIND
+            elif self.lack is None or not self.lack.refuses(gang):
                 return gang
-            columns.outcome[gang.attempt.row] = Outcome.BEHIND
+            else:
+                columns.outcome[gang.attempt.row] = Outcome.REFUSED
         if not self.is_first:
             return None
         self.is_first, rows = False, columns.due()

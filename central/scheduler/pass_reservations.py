@@ -4,7 +4,9 @@ the shared snapshot for the gangs that must leave them free.
 Design: docs/design/reservations.md
 """
 
+from collections.abc import Callable
 from math import inf
+from operator import attrgetter
 
 from central.model.decisions import Decision, Evict
 from central.scheduler.inventory.pods import LATE
@@ -18,6 +20,8 @@ from central.scheduler.reservation.running_pods import RunningPods
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+
+_head_since: Callable[[Reservation], float] = attrgetter("head_since")
 
 
 class PassReservations:
@@ -37,6 +41,8 @@ class PassReservations:
         self._queues = scheduler.queues
         self._now = scheduler.state.now
         self._asked: set[tuple[str, bool]] = set()
+        self._every: list[Reservation] = []
+        self._heads: list[Reservation] = []  # of these
 
     def begin(self, decisions: list[Decision], *, resumed: bool) -> None:
         """Begins a pass or a slice of one: ends the reservations of gangs that no longer wait, and updates the others
@@ -108,8 +114,10 @@ class PassReservations:
 
     def heads(self) -> list[Reservation]:
         """Returns the reservations that wait until others end, the oldest first."""
-        heads = (each for each in self.by_key.values() if not each.by_eviction)
-        return sorted(heads, key=lambda each: each.head_since)
+        if (every := list(self.by_key.values())) != self._every:
+            heads = (each for each in every if not each.by_eviction)
+            self._every, self._heads = every, sorted(heads, key=_head_since)
+        return self._heads
 
     def rivals(
         self, gang: Gang, request: PlacementRequest, start: float = 0.0
@@ -122,7 +130,7 @@ class PassReservations:
             held
             for held in self.heads()
             if held.gang is not gang
-            and (held.queue == gang.queue or max(held.start, start) < inf)
+            and (max(held.start, start) < inf or held.queue == gang.queue)
             and compete(snapshot, held.request, request)
         ]
 

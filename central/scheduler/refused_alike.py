@@ -14,6 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model.arrays import Bools, Ints
+from central.model.resources import requested
+from central.scheduler.pending_cause import start_refusal
+from central.scheduler.queues.queue_claims import exceeds_share
+from central.scheduler.reserved_capacity import ReservedCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.attempt import SURPLUS_BITS, Outcome
 from central.scheduler.state.gangs import Gang
@@ -32,14 +36,8 @@ class _KnownRefusal(NamedTuple):
 
 def refuse(scheduler: Scheduler, gang: Gang, same: Gang) -> None:
     """Copies the refusal of an equal request."""
-    answer = _answer_of(scheduler, same)
-    changed = gang.attempt.reason != answer.reason
-    gang.attempt.refused_at = same.attempt.refused_at
-    if answer.refusal is not None:
-        scheduler.refused.give(gang, answer.refusal)
-    if changed:
-        gang.attempt.reason = answer.reason
-        _reasons_changed(scheduler, np.array([gang.attempt.row], dtype=np.int64))
+    rows = np.array([gang.attempt.row], dtype=np.int64)
+    _give(scheduler, rows, {gang.attempt.equivalence: _answer_of(scheduler, same)})
 
 
 def refuse_next(
@@ -87,13 +85,80 @@ def refuse_next(
     return count
 
 
+class LackOfGpus:
+    """Says in one pass which gangs stay refused without a visit, where there are queues: those that request more GPUs
+    than are free on all nodes together, and get neither victims nor a reservation."""
+
+    def __init__(
+        self, scheduler: Scheduler, reserved: ReservedCapacity, first_refused: dict[int, Gang]
+    ) -> None:
+        """first_refused: of the round; those that it refuses are added"""
+        self._scheduler, self._reserved, self._first_refused = scheduler, reserved, first_refused
+        self._counted_at = (-1, -1)  # steps and epoch for which the amounts are
+        self._most_pods: Ints | None = None
+
+    def without(self, rows: Ints) -> Ints:
+        """Leaves out the gangs of queues in which each stays refused as things are now. Few kinds are asked in their
+        turn, when reservations have ended and others claim."""
+        pending, stay = self._scheduler.state.pending, self._lacking(rows)
+        columns = pending.columns
+        _, firsts = np.unique(columns.equivalence[rows[stay]], return_index=True)
+        if len(firsts) <= TRIED_MOST:
+            return rows
+        alike = columns.of(rows[stay][firsts])
+        visited = columns.rows_of([gang for gang in alike if not self._stays_refused(gang)])
+        queues = columns.queue[np.concatenate([rows[~stay], visited])]
+        stay &= ~np.isin(columns.queue[rows], queues)
+        columns.refused_at[rows[stay]] = pending.epoch
+        columns.outcome[rows[stay]] = Outcome.REFUSED
+        return rows[~stay]
+
+    def refuses(self, gang: Gang) -> bool:
+        """Whether the gang stays refused, and with it those behind it that request the same."""
+        rows = np.array([gang.attempt.row], dtype=np.int64)
+        if not self._lacking(rows).any() or not self._stays_refused(gang):
+            return False
+        gang.attempt.refused_at = self._scheduler.state.pending.epoch
+        self._first_refused[gang.attempt.equivalence] = gang
+        return True
+
+    def _lacking(self, rows: Ints) -> Bools:
+        pending = self._scheduler.state.pending
+        if (at := (pending.steps, pending.epoch)) != self._counted_at:
+            self._counted_at, self._most_pods = at, None
+            if self._scheduler.queues.enabled and _is_by_capacity(self._scheduler):
+                self._most_pods = _pods_by_gpus(self._scheduler)
+        is_short = pending.columns.work_factor[rows] <= MAX_FACTOR
+        lacking: Bools = is_short & _lack_gpus(self._scheduler, rows, self._most_pods)
+        return lacking
+
+    def _stays_refused(self, gang: Gang) -> bool:
+        scheduler, queues = self._scheduler, self._scheduler.queues
+        refusal = scheduler.refused.get(gang.key)
+        if refusal is None or refusal.over_quota or gang.key in scheduler.reservations:
+            return False
+        if gang.account is None or scheduler.preemption.time_sharing.shares(gang):
+            return False
+        groups = refusal.request.groups
+        if not queues.in_flight.none and start_refusal(scheduler, gang, groups)[0]:
+            return False  # it may await the quota that pods leave
+        return exceeds_share(queues, gang, queues.currency.counted(requested(groups))) and (
+            self._reserved.replaced_for(gang, refusal.request) is None
+        )
+
+
+def _is_by_capacity(scheduler: Scheduler) -> bool:
+    """Whether many gangs wait, and none gets a place that others leave or are moved from."""
+    state = scheduler.state
+    few = len(state.pending.waiting) <= TRIED_MOST
+    return not (few or state.any_pod.movable or scheduler.elastic.has_donors)
+
+
 def _most_pods(scheduler: Scheduler) -> Ints | None:
     """Returns how many pods of so many GPUs, which is the index, fit on all nodes together at most. None: what is free
     does not decide alone, since gangs might get victims or quota, or reserve capacity."""
-    pending, state = scheduler.state.pending, scheduler.state
-    if len(pending.waiting) <= TRIED_MOST:
-        return None
-    if scheduler.queues.enabled or state.any_pod.movable or scheduler.elastic.has_donors:
+    pending = scheduler.state.pending
+    if scheduler.queues.enabled or not _is_by_capacity(scheduler):
         return None
     tried = pending.columns.outcome
     if not any(
@@ -102,7 +167,11 @@ def _most_pods(scheduler: Scheduler) -> Ints | None:
         if not held.by_eviction
     ):
         return None  # the next gang that is refused may be the head of the queue
-    free = np.bincount(state.snapshot.gpus_with_reserved())
+    return _pods_by_gpus(scheduler)
+
+
+def _pods_by_gpus(scheduler: Scheduler) -> Ints:
+    free = np.bincount(scheduler.state.snapshot.gpus_with_reserved())
     gpus, asked = np.arange(len(free)), np.arange(1, len(free) + 1)  # no node has the last amount
     fit: Ints = np.concatenate([[0], (gpus // asked[:, None]) @ free])
     return fit

@@ -183,14 +183,18 @@ class ReservedCapacity:
 
     def _reserve_in_turn(self, gang: Gang, request: PlacementRequest) -> None:
         """Reserves capacity for a gang that comes before all that compete with it."""
+        if (rivals := self.replaced_for(gang, request)) is not None:
+            self._reserve(gang, request, instead=rivals, in_turn=True)
+
+    def replaced_for(self, gang: Gang, request: PlacementRequest) -> list[Reservation] | None:
+        """Returns the reservations that one for the gang would replace. None: it may have none now."""
         rivals, places = self._held.rivals(gang, request), len(self._reservations)
         if places >= MAX_HEADS + len(rivals):  # the first of all comes before the youngest, too
             rivals += [held for held in self._held.heads() if held not in rivals][-1:]
         if places >= MAX_HEADS + len(rivals):
-            return
+            return None
         first = all(self._takes_over(gang, held) for held in rivals)
-        if first and self._held.reserves(gang):
-            self._reserve(gang, request, instead=rivals, in_turn=True)
+        return rivals if first and self._held.reserves(gang) else None
 
     def _move_whole(self, gang: Gang, request: PlacementRequest) -> list[Evict] | None:
         """Evicts a started gang whose lost members have no place beside the others, and reserves its new place. None:

@@ -478,6 +478,19 @@ class Claim:
         return min(levels)
 
 
+def exceeds_share(queues: Queues, gang: Gang, need: Sums) -> bool:
+    """Returns whether the gang's queue would use more than its fair share. Then others give it nothing, unless it
+    evicts gangs of its own as well."""
+    queue = queues.by_name[gang.queue]
+    leaving = queues.in_flight.leaving(queues.by_name).get(queue, {})
+    for resource, amount in need.items():
+        if queues.is_claimed(resource):
+            will_use = queue.used.get(resource, 0) - leaving.get(resource, 0) + amount
+            if will_use > fair_shares(queues, resource).get(queue.name, 0):
+                return True
+    return False
+
+
 def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority: bool) -> bool:
     """Whether the claimant's minimum entitles it to all of the victim. by_priority: down to the guarantees."""
     if claimant.account is None or victim.account is None or not queues.enabled:

@@ -423,9 +423,11 @@ class Queues:
     def is_claimed(self, resource: str) -> bool:
         """Returns whether queues take the resource from each other: GPUs, what a queue has a quota for, and what
         --share-by-weight names."""
-        names = (ALL_RESOURCES, resource)
-        named = resource in self.terms.limited or not self._by_weight.isdisjoint(names)
-        return self.is_shared(resource) and (named or resource == GPU_EQUIVALENTS)
+        return self.is_shared(resource) and (
+            resource == GPU_EQUIVALENTS
+            or resource in self.terms.limited
+            or not self._by_weight.isdisjoint((ALL_RESOURCES, resource))
+        )
 
     def _build_tree(self) -> None:
         """Builds the tree and its sums from the Queue objects, and keeps the usage history."""

@@ -35,6 +35,8 @@ class QueueTurns:
         holds. compares: whether several queues have pending gangs; else shares are not computed."""
         self._queues, self._shares = queues, shares
         self._by_past = queues.half_life_s > 0
+        # The shares in the past that are known, each with what it was computed from.
+        self._past: dict[Queue, tuple[tuple[float, int, Sums], float]] = {}
         self.compares_shares = compares and (queues.terms.priorities or not self._by_past)
 
     def level(self, queue: Queue, need: Sums) -> Level:
@@ -95,4 +97,12 @@ class QueueTurns:
 
     def _received(self, queue: Queue) -> float:
         """What it has received for its weight until now; of the past, what it will have received in a while."""
-        return self._queues.received(queue, AHEAD_S)
+        queues = self._queues
+        if not self._by_past:
+            return queues.received(queue)
+        stamp = (queues.now, queue.usage_version, queues.total)
+        then, share = self._past.get(queue, (None, 0.0))
+        if then is None or stamp[:2] != then[:2] or stamp[2] is not then[2]:
+            share = queues.received(queue, AHEAD_S)
+            self._past[queue] = stamp, share
+        return share

@@ -149,16 +149,23 @@ def test_nothing_is_left_to_refuse(refused: str) -> None:
 
 
 def unlike(
-    kinds: int, *first: Fact, priority: int = 1, gpus: Sequence[int] = (1, 2, 3, 4)
+    kinds: int,
+    *first: Fact,
+    priority: int = 1,
+    gpus: Sequence[int] = (1, 2, 3, 4),
+    queues: Sequence[str] = ("",),
 ) -> Scheduler:
-    """A full node, and as many gangs of two pods with so many GPUs each, in turn, with as many unlike requests."""
+    """A full node, and as many gangs of two pods with so many GPUs each, in turn, with as many unlike requests. queues:
+    of the gangs, in turn; the last one is that of the pods on the node"""
     made = new_scheduler(factories.LEVELS)
     stays: dict[str, Any] = {"node": "n0", "phase": "Running", "priority": 1, "preemptable": False}
+    stays["queue"] = queues[-1]
     running = [factories.pod(f"r{number}", 1, **stays) for number in range(8)]
     facts: list[Fact] = [factories.node("n0"), *first, *running]
     for number in range(kinds):
         name, each = f"g{number}", gpus[number % len(gpus)]
-        facts.append(factories.gang(name, 2, created=float(number), priority=priority))
+        queue = queues[number % len(queues)]
+        facts.append(factories.gang(name, 2, created=float(number), priority=priority, queue=queue))
         facts += [factories.pod(f"{name}-{rank}", each, name, cpu=100 + number) for rank in "01"]
     schedule_once(made, facts, 1.0)
     return made
@@ -195,17 +202,56 @@ def test_a_gang_that_needs_exactly_what_is_free_is_bound() -> None:
     assert placed == ["g3"]
 
 
-@pytest.mark.parametrize("case", ["pods of lower priority", "pods that may move", "queues"])
+CASES = ("pods of lower priority", "pods that may move", "a queue above its share")
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_gangs_that_may_evict_others_are_tried_whatever_is_free(case: str) -> None:
     first: list[Fact] = []
-    if case == "queues":
-        first.append(QueueSeen("default"))
+    queues, tried = [""], KINDS - 1
+    if case == "a queue above its share":
+        first, queues, tried = [QueueSeen("a"), QueueSeen("b")], ["a", "b"], KINDS // 2
     elif case == "pods that may move":
         first.append(
             factories.pod("moves", 0, node="n0", phase="Running", priority=1, movable=True)
         )
-    made = unlike(KINDS, *first, priority=2 if case == "pods of lower priority" else 1)
-    assert attempts(made, PodGone("uid-r0")) >= KINDS - 1
+    priority = 2 if case == "pods of lower priority" else 1
+    made = unlike(KINDS, *first, priority=priority, gpus=(1,), queues=queues)
+    assert attempts(made, PodGone("uid-r0")) >= tried
+
+
+def many_queues(count: int) -> tuple[list[str], list[Fact]]:
+    """So many queues, and full nodes for as many reservations as there may be."""
+    queues = [f"q{number}" for number in range(count)]
+    full: list[Fact] = [*map(QueueSeen, queues)]
+    for name in (f"m{number}" for number in range(8)):
+        running = factories.pod(name, 8, node=name, phase="Running", priority=1)
+        full += [factories.node(name), running]
+    return queues, full
+
+
+def test_gangs_of_queues_below_their_shares_are_tried_whatever_is_free() -> None:
+    queues, full = many_queues(12)
+    made = unlike(KINDS, *full, gpus=(1,), queues=queues)
+    assert attempts(made, PodGone("uid-r0")) > KINDS // 2
+
+
+@pytest.mark.parametrize("freed", [1, 2, 4])
+def test_of_many_queues_those_are_tried_whose_gangs_may_fit(
+    freed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same gangs start as if all were tried."""
+    (queues, full), tried, placed = many_queues(40), [], []
+    for few in (refused_alike.TRIED_MOST, 10 * KINDS):
+        monkeypatch.setattr(refused_alike, "TRIED_MOST", few)
+        made = unlike(KINDS, *full, queues=queues)
+        tried.append(attempts(made, *(PodGone(f"uid-r{number}") for number in range(freed))))
+        started = [gang.name for gang in made.state.gangs.values() if len(gang.counts.placed) == 2]
+        placed.append(started)
+        assert all(gang.attempt.refused_at >= 0 for gang in made.state.pending.waiting.values())
+    assert placed[0] == placed[1]
+    assert bool(placed[0]) == (freed > 1)
+    assert tried[0] < tried[1] // 4
 
 
 def test_where_refusing_without_an_attempt_ends() -> None:
