@@ -294,6 +294,8 @@ def test_the_scheduler_is_granted_what_it_calls_and_nothing_else() -> None:
         *of_kinds("patch", "PodGroup", "Queue", "HyperNode", "Pod", sub="/status"),
         ("scheduling.k8s.io", "podgroups", "get"),
         ("scheduling.k8s.io", "podgroups/status", "patch"),
+        ("scheduling.k8s.io", "compositepodgroups", "get"),
+        ("scheduling.k8s.io", "compositepodgroups/status", "patch"),
         ("", "pods/binding", "create"),
         ("", "pods/eviction", "create"),
         ("", "pods", "delete"),

