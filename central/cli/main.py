@@ -157,7 +157,8 @@ def _add_asking(commands: Any) -> None:
     about = "job, PodGroup, pod or controller, such as deployment/web"
     gang = explain.add_argument("name", metavar="[NAMESPACE/]NAME", help=about)
     completion.names_of(gang, "gang")
-    space = flag(explain, "-n --namespace NAME", "namespace", default="default")
+    usual = "that of the context"
+    space = flag(explain, "-n --namespace NAME", "namespace", default="", shown=usual)
     completion.names_of(space, "namespace")
     for asking in (topology, explain):
         scheduler_access.add_flags(asking)
@@ -357,7 +358,7 @@ def _explain(args: argparse.Namespace) -> int:
     parts = args.name.split("/")
     if len(parts) > 3 or not all(parts):
         return _fail(f'explain: "{args.name}" is not [NAMESPACE/][KIND/]NAME')
-    meanings = [(args.namespace, args.name)] if len(parts) < 3 else []
+    meanings = [(args.namespace or _usual_namespace(args), args.name)] if len(parts) < 3 else []
     if len(parts) > 1:
         meanings.insert(0, (parts[0], "/".join(parts[1:])))
     where = scheduler_access.scheduler_address(args)
@@ -376,6 +377,15 @@ def _explain(args: argparse.Namespace) -> int:
     else:
         print(render.explanation_table(reply), end="")
     return 0
+
+
+def _usual_namespace(args: argparse.Namespace) -> str:
+    from central.kube.transport.configuration import KubeconfigError, load_user_config
+
+    try:
+        return load_user_config(args.kubeconfig, args.context)[1]
+    except KubeconfigError:  # none is needed where the scheduler is named
+        return "default"
 
 
 def _fail(why: object, code: int = exit_codes.USAGE) -> int:

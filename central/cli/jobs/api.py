@@ -268,7 +268,8 @@ def _sentence(
         case 401:
             return f"the API server does not accept your credentials: {refused.message}"
         case 403:
-            return f"you may not {verb} this {kind.singular}: {refused.message}"
+            what = f"this {kind.singular}" if name else kind.plural
+            return f"you may not {verb} {what}: {refused.message}"
         case 404 if name and verb != "create" and refused.reason == "NotFound":
             return f"{where} not found"
         case 404 if "amespace" in refused.message:

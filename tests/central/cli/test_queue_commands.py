@@ -1,8 +1,12 @@
 """`lockstep queue` and `lockstep group`."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from central.kube.transport.http_client import Client
 from central.server.grpc.visibility import Viewer
@@ -164,3 +168,16 @@ def test_a_group_that_is_a_job_says_so(
     put("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs", mpi("sweep"))
     shown = lockstep("group", "view", "sweep", code=3)
     assert "it is a job: lockstep job view sweep" in shown
+
+
+def test_explain_takes_the_namespace_of_the_context(
+    lockstep: Lockstep, asked_scheduler: AskedScheduler
+) -> None:
+    asked_scheduler(CannedAnswers())
+    assert "default/g: " in lockstep("explain", "g")
+    config = Path(os.environ["KUBECONFIG"])
+    known = yaml.safe_load(config.read_text())
+    known["contexts"][0]["context"]["namespace"] = "ml"
+    config.write_text(yaml.safe_dump(known))
+    assert "no gang or pod named ml/g" in lockstep("explain", "g", code=3)
+    assert "default/g: " in lockstep("explain", "-n", "default", "g")
