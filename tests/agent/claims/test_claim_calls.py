@@ -77,6 +77,7 @@ def test_a_gpu_of_a_pod_is_no_claims() -> None:
     with claim_box() as (box, kubelet):
         box.start()
         (mine,) = gpus(box.kubelet.add_pod(pod("web", 1)))
+        eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 700)
         shared = box.kubelet.add_pod(wants("s", (GPU_SHARE, 50)))
         part = int(shared.containers[0].envs["LOCKSTEP_GPUS"])
         eventually(lambda: len(box.agent.node.state.grants) == 2)

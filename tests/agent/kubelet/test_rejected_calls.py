@@ -123,7 +123,7 @@ def test_an_error_that_does_not_pass_is_told_in_the_end(code: grpc.StatusCode) -
     with node(lister) as made, pytest.raises(ConnectionError, match="why") as caught:
         made.client.list(0.5)
     assert isinstance(caught.value, Rejected) == (code == grpc.StatusCode.RESOURCE_EXHAUSTED)
-    assert lister.calls > 2
+    assert lister.calls > 1
 
 
 @pytest.mark.parametrize(
