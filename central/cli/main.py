@@ -325,7 +325,7 @@ def _topology(args: argparse.Namespace) -> int:
         reply = query_client.topology(scheduler_access.scheduler_address(args), args.node)
         if args.selector:
             reply = render.selected(reply, args.selector)
-        sums = render.sums(reply, args.by)
+        sums = render.sums(reply, args.by) if args.by else []
     except query_client.CannotAsk as error:
         missing = args.node and error.kind == query_client.NOT_FOUND
         near = completion.hint("node", args.node, args) if missing else ""

@@ -284,7 +284,8 @@ class DomainChoice:
         return enough
 
     def _needed_by_sums(self, level: int) -> Ints:
-        """By domain of the level: at least how many of its children unlike pods take, by what they request together."""
+        """Returns for each domain of the level how many of its children unlike pods take at least, by the sum of their
+        requests."""
         tree, (asked, needed) = self._snapshot.columns.domains, self._asked()
         of, count = tree.of[level], tree.count(level)
         rows = np.flatnonzero(self._usable() & (of >= 0))
@@ -297,7 +298,7 @@ class DomainChoice:
         return most
 
     def _evenest(self, found: Ints, level: int) -> Ints:
-        """Those whose children allow the most even parts."""
+        """Keeps those whose children allow the most even parts."""
         domains, capacity, by = self._snapshot.columns.domains, self._capacities[0], level + 1
         uneven = []
         for domain in found.tolist():
@@ -310,7 +311,7 @@ class DomainChoice:
         return least
 
     def _needed(self, index: int, level: int, by: int) -> Ints:
-        """By domain of the level: as _domains_needed(), for the pods of one class."""
+        """Calls _domains_needed() for the pods of one class."""
         capacity, count = self._capacities[index], self._counts[index]
         return _domains_needed(self._snapshot, capacity, count, level, by=by)
 

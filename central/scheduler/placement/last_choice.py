@@ -22,7 +22,7 @@ ONE_GPU = PodSpec(
 
 
 def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignment]:
-    """As fit_any(), on other nodes if these span no more domains of any level. Raises DoesNotFit and
+    """Places as fit_any() does, on other nodes if these span no more domains of any level. Raises DoesNotFit and
     WorkLimitReached."""
     snapshot, mark = draft.snapshot, len(draft.assignments)
     placed = fit_any(draft, request)

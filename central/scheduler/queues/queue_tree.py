@@ -404,7 +404,7 @@ class Queues:
             self._changed()
 
     def _weigh_deserved(self) -> None:
-        """Where queues beside each other deserve more than there is, their deserved amounts are their weights."""
+        """Makes deserved amounts the weights of queues that together deserve more than there is."""
         for above in self.root:
             for resource in self.terms.entitled:
                 most = above.deserved.get(resource, self.total.get(resource, 0))

@@ -8,7 +8,7 @@ Design: docs/design/gangs.md
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from central.model import limits, native_podgroup
 from central.model.facts import GangSeen, PodSeen, SubGroupLayer, SubGroups
@@ -17,9 +17,9 @@ from central.scheduler.state.subgroups import needed_groups
 from protos.names import PARTS_OF_NODE
 
 Key = tuple[str, str]  # namespace and name, as GangSeen has them
-DEPTH = (
-    4  # CompositePodGroups around a PodGroup; the API accepts no more templates inside each other
-)
+Value = TypeVar("Value")
+# CompositePodGroups around a PodGroup; the API accepts no more templates inside each other.
+DEPTH = 4
 
 _FIELD = "spec.parentCompositePodGroupName"
 
@@ -83,7 +83,7 @@ class CompositeGangs:
         return self.groups.get((fact.namespace, native_podgroup.gang_name(fact.podgroup)))
 
     def settle(self) -> Changes:
-        """What the groups that changed since the last call are now."""
+        """Returns what the groups that changed since the last call are now."""
         found: dict[Key, GangSeen | None] = {}
         gang_of: dict[Key, str] = {}
         while self._changed:
@@ -102,16 +102,12 @@ class CompositeGangs:
         for key, gang in found.items():
             if gang is None or gang != self.composed.get(key):
                 changes.gangs.append((key, gang))
-                (
-                    self.composed.pop(key, None)
-                    if gang is None
-                    else self.composed.update({key: gang})
-                )
+                _put(self.composed, key, gang)
         for key, name in gang_of.items():
             before = self._gang_of.get(key, key[1])
             if before != name:
                 changes.moved.append((key, before))
-            (self._gang_of.pop(key, None) if name == key[1] else self._gang_of.update({key: name}))
+            _put(self._gang_of, key, name if name != key[1] else None)
         return changes
 
     def _mark(self, key: Key, depth: int) -> None:
@@ -173,6 +169,14 @@ class CompositeGangs:
         for child in self._below((group.namespace, group.name)) if len(path) <= DEPTH else ():
             yield _TreePart(child, path)
             yield from self._parts(child, path)
+
+
+def _put(known: dict[Key, Value], key: Key, value: Value | None) -> None:
+    """value: None: there is no entry."""
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value
 
 
 def _refused(group: GangSeen, why: str) -> GangSeen:

@@ -15,9 +15,8 @@ from central.model.pod_rules import Labels
 from central.scheduler.inventory.pods import Pod
 
 Values = tuple[str, ...]
-BundleKey = tuple[
-    str, int, Values
-]  # policy or CompositePodGroup, layer, and what its subgroups agree in
+# Policy or CompositePodGroup, layer, and what its subgroups agree in.
+BundleKey = tuple[str, int, Values]
 
 
 @dataclass(slots=True)
@@ -53,11 +52,10 @@ Unit = tuple[Subgroup | None, list[Pod]]  # pods that start together; None: in n
 
 
 class NeededGroups(NamedTuple):
-    """The groups that start together."""
+    """The groups that start together. absent: the CompositePodGroup that has fewer groups than it needs, as a clause;
+    empty: none."""
 
-    absent: (
-        str  # the CompositePodGroup that has fewer groups than it needs, as a clause; empty: none
-    )
+    absent: str
     late: bool  # pods of them do not exist yet
     pods: int  # that they lack
     least: Mapping[str, int]  # groups by policy
@@ -111,10 +109,8 @@ class SubgroupDivision:
         """Names a policy that has fewer groups than needed with the existing pods; empty: none."""
         for policy in self.policies if not self.needed.absent else ():
             mine = [group for group in self.groups if group.policy is policy]
-            completable, least = (
-                sum(group.completable for group in mine),
-                self.needed.least[policy.name],
-            )
+            completable = sum(group.completable for group in mine)
+            least = self.needed.least[policy.name]
             if completable < least:
                 what, unit = "subGroupPolicy " + policy.name, "subgroup"
                 if policy.within:
@@ -195,7 +191,7 @@ def needed_groups(policies: Sequence[SubGroups], groups: Sequence[Subgroup]) -> 
 def _needed_inside(
     policies: Sequence[SubGroups], groups: Sequence[Subgroup], depth: int
 ) -> NeededGroups:
-    """Of one CompositePodGroup: as many of the groups right below it as it needs, first those whose pods exist."""
+    """Chooses as many of the groups right below a CompositePodGroup as it needs, first those whose pods exist."""
     found: list[NeededGroups] = []
     inner: dict[str, list[SubGroups]] = {}
     for policy in policies:

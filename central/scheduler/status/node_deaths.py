@@ -55,7 +55,7 @@ class NodeDeaths:
             del self.by_owner[next(iter(self.by_owner))]
 
     def last_choice(self, state: ClusterState) -> Mapping[str, str]:
-        """By node, the evidence; those with the most owners, the latest deaths first."""
+        """Returns the evidence by node; those with the most owners, the latest deaths first."""
         if not self.by_owner:
             return {}
         found: dict[str, list[float]] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from central.cli.jobs import history_command
+from central.cli.main import main
 from central.server.grpc.visibility import Viewer
 from protos.common.http_server import RequestRefused
 from tests.central.cli.run_cli import AskedScheduler, Lockstep
@@ -58,6 +59,23 @@ def test_what_happened_to_a_job(lockstep: Lockstep, monkeypatch: pytest.MonkeyPa
     words = [line.split() for line in shown.splitlines()]
     happened = [line[2] for line in words if line and line[0] == "1970-01-01"]
     assert happened == ["created", "placed", "bound", "running", "completed"]
+
+
+@pytest.mark.usefixtures("scheduler", "client")
+def test_earlier_events_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "history"]) == 0
+    assert "5 earlier events are not shown" in capsys.readouterr().err
+
+
+def test_waits_of_less_than_a_second_are_left_out_of_the_page() -> None:
+    record = {**Records().record, "counted": T0 + 99}
+    spans = {"first": (0, 0.5), "second": (1, 2), "third": (98.5, None)}
+    record["waits"] = [
+        {"since": T0 + a, "until": b and T0 + b, "cause": name, "reason": "why"}
+        for name, (a, b) in spans.items()
+    ]
+    shown = history_command.page(record, None)
+    assert [name for name in spans if name in shown] == ["second", "third"]
 
 
 @pytest.mark.usefixtures("scheduler")
