@@ -232,6 +232,7 @@ class JobStatus:
     since: float = 0.0  # of the phase
     version: int = 0  # grows when all pods are recreated; pods carry theirs
     retries: int = 0  # restarts of the whole job
+    retry_at: float | None = None  # the pods of a restart are created then; None: at once
     # how often a pod was recreated alone, by pod name; a pod that carries a lower number is outdated
     restarts: tuple[tuple[str, int], ...] = ()
     completed: frozenset[tuple[str, int]] = frozenset()  # task and index of pods that succeeded

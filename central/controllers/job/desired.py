@@ -25,6 +25,8 @@ def reconcile_objects(
         if not job.seen.error:
             yield from _reconcile_active(job, gang, counts, now)
     elif phase == RESTARTING:
+        if (at := job.status.retry_at) is not None and at > now:
+            job.requeue(at)
         outdated = [pod for pod in job.pods.values() if _is_outdated(job, pod)]
         yield from _delete_pods(job, outdated or _running_pods(job), "the Job is restarting", now)
     else:

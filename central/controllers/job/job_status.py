@@ -46,6 +46,8 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
         found["taskStatusCount"] = {name: {"phase": phases} for name, phases in tasks.items()}
     if spec.elastic is not None and status.members is not None:
         found["elastic"] = {spec.elastic.task: _size(spec.elastic, status, status.members)}
+    if status.retry_at is not None:
+        found["retryAt"] = stamp(status.retry_at)
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
     completed: dict[str, list[int]] = {}

@@ -2,6 +2,7 @@
 status. A status that does not change is returned as the same object."""
 
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from central.controllers.job.pod_tally import PodTally
 from central.model.jobspec import (
@@ -12,6 +13,7 @@ from central.model.jobspec import (
     COMPLETED,
     COMPLETING,
     FAILED,
+    JOB_UPDATED,
     PENDING,
     RESTART_JOB,
     RESTART_PARTITION,
@@ -27,6 +29,7 @@ from central.model.jobspec import (
     JobStatus,
     pod_name,
 )
+from central.model.timestamps import stamp
 
 ACTIVE = (PENDING, RUNNING)  # pods are reconciled and policies apply
 TARGETED = (RESTART_TASK, RESTART_POD, RESTART_PARTITION)
@@ -49,6 +52,9 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 # The next phase once no pod is left that could still run.
 PHASE_ONCE_EMPTY = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
 EMPTYING = (*PHASE_ONCE_EMPTY, RESTARTING)  # until no pod is left, or none of the former try
+BY_REQUEST = ("Command", JOB_UPDATED)  # reasons of restarts that are not delayed
+RETRY_S = (10.0, 300.0)  # delay of a Job's second restart, and the longest
+SETTLED_S = 600.0  # the restart after a try that ran for so long is not delayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +83,34 @@ def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: 
         last = retries >= spec.max_retry
     # With no restart left, the ended pods stay for their logs, and on_counts lets the Job fail.
     version = status.version + (not last)
-    message = cause.message
+    message, retry_at = cause.message, None
     if retries > status.retries:
         message += f"; restart {retries} of at most {spec.max_retry}"
+        if not last and cause.reason not in BY_REQUEST:
+            retry_at = _retry_at(spec, status, now)
+    if retry_at is not None:
+        message += f", not before {stamp(retry_at)}"
     return replace(
         enter_phase(status, RESTARTING, now, cause.reason, message),
         retries=retries,
+        retry_at=retry_at,
         version=version,
         restarts=(),
         completed=status.completed if last else frozenset(),
     )
+
+
+def _retry_at(spec: JobSpec, status: JobStatus, now: float) -> float | None:
+    """Returns when the pods of the next restart are created; None: at once. The delay doubles with each restart, and
+    is up to half as long again, by the Job, so that Jobs which fail together do not load their data together."""
+    since = dict(status.conditions).get(RUNNING, now)
+    settled = status.phase == RUNNING and now - since >= SETTLED_S
+    if settled or not status.retries:
+        return None
+    first_s, longest_s = RETRY_S
+    delay_s = min(longest_s, first_s * 2 ** min(status.retries - 1, 10))
+    share = crc32(f"{spec.uid} {status.retries}".encode()) / 2**32
+    return float(int(now + delay_s * (1 + share / 2)))
 
 
 def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
@@ -119,7 +143,7 @@ def on_counts(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) ->
     if phase in PHASE_ONCE_EMPTY:
         to = phase if counts.alive else PHASE_ONCE_EMPTY[phase]
     elif phase == RESTARTING:
-        to = _restarted(spec, status, counts)
+        to = _restarted(spec, status, counts, now)
     elif phase in ACTIVE and (stuck := _stuck(spec, counts)):
         to, reason, why = FAILED, "DependencyFailed", stuck
     elif phase == PENDING:
@@ -133,10 +157,10 @@ def on_counts(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) ->
     return enter_phase(status, to, now, reason, why)
 
 
-def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally) -> str:
+def _restarted(spec: JobSpec, status: JobStatus, counts: PodTally, now: float) -> str:
     if status.retries >= spec.max_retry and not counts.outdated:
         return RESTARTING if counts.alive else FAILED
-    return RESTARTING if counts.outdated else PENDING
+    return RESTARTING if counts.outdated or now < (status.retry_at or now) else PENDING
 
 
 def _stuck(spec: JobSpec, counts: PodTally) -> str:
@@ -183,5 +207,6 @@ def enter_phase(status: JobStatus, phase: str, now: float, reason: str, message:
         since=now,
         reason=reason,
         message=message,
+        retry_at=None,
         conditions=(*kept, (phase, now)),
     )

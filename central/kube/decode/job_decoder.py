@@ -194,6 +194,7 @@ def _status(raw: Json) -> JobStatus:
         since=parse_time(state.get("lastTransitionTime")),
         version=whole(raw.get("version")),
         retries=whole(raw.get("retryCount")),
+        retry_at=parse_time(raw.get("retryAt")) or None,
         restarts=_numbers(raw, "podRestarts", limits.REPLICAS),
         completed=_completed(raw),
         counts=tuple(

@@ -1,7 +1,12 @@
 """Policies: which event brings which action, for whom, and when."""
 
+from dataclasses import replace
+
 import pytest
 
+from central.controllers.job.state_machine import Cause, on_action
+from central.kube.decode.quantities import parse_time
+from central.model.jobspec import RESTART_JOB, RUNNING, JobSpec, JobStatus
 from central.scheduler.inventory.pods import EVICTED
 from tests.central.controllers.job.job_api import Api, Json, job
 
@@ -81,6 +86,8 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
         before = uids(api)
         api.end("j-w-0", 1)
         api.settle()
+        if version == "2":
+            api.wait(15.0)
         assert recreated(api, before) == set(before)
         assert api.annotation("j-m-0", "volcano.sh/job-version") == version
         assert api.phase() == "Running"
@@ -89,7 +96,56 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
     assert api.phase() == "Failed"
     assert api.status()["retryCount"] == 3
     assert api.pods() == {"j-w-0": "Failed"}, "the last failure stays to be read"
-    assert "restart 3 of at most 3" in api.status()["state"]["message"]
+    assert api.status()["state"]["message"].endswith("restart 3 of at most 3")
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_a_job_that_fails_soon_waits_longer_before_each_restart(falls: bool) -> None:
+    """Its GPUs are free meanwhile. A restart of the scheduler changes no time."""
+    api = started(job({"w": 2}, "PodFailed RestartJob", maxRetry=9))
+    for least in (0, 10, 20, 40, 80, 160, 300, 300):
+        before, failed_at = uids(api), api.now
+        api.end("j-w-0", 1)
+        api.settle()
+        if least:
+            assert (api.phase(), api.pods()) == ("Restarting", {})
+            retry_at = api.status()["retryAt"]
+            assert api.status()["state"]["message"].endswith(f"not before {retry_at}")
+            if falls:
+                api.fall()
+            while api.now + 1 < parse_time(retry_at):
+                api.step()
+                assert api.pods() == {}
+            assert least <= api.now + 1 - failed_at <= 1.5 * least + 3
+        api.settle()
+        assert recreated(api, before) == set(before)
+        assert api.phase() == "Running"
+        assert "retryAt" not in api.status()
+
+
+def test_jobs_that_fail_together_do_not_restart_together() -> None:
+    spec = JobSpec("ns", "j", "")
+    failed = replace(JobStatus(RUNNING, since=0.0), retries=4, conditions=((RUNNING, 0.0),))
+    cause = Cause("PodFailed", "")
+    times = {
+        on_action(
+            replace(spec, uid=f"uid-{number}", max_retry=9), failed, RESTART_JOB, cause, 5.0
+        ).retry_at
+        for number in range(200)
+    }
+    assert (min(filter(None, times)), max(filter(None, times))) == (85.0, 124.0)
+    assert len(times) > 30
+
+
+@pytest.mark.parametrize(("ran_s", "waits"), [(599.0, True), (600.0, False)])
+def test_a_job_that_ran_for_ten_minutes_restarts_at_once(ran_s: float, waits: bool) -> None:
+    spec = JobSpec("ns", "j", "u", max_retry=9)
+    failed = replace(JobStatus(RUNNING), retries=4, conditions=((RUNNING, 100.0),))
+    after = on_action(spec, failed, RESTART_JOB, Cause("PodFailed", ""), 100.0 + ran_s)
+    assert (after.retry_at is not None) is waits
+    for reason in ("Command", "JobUpdated"):
+        asked = on_action(spec, failed, RESTART_JOB, Cause(reason, ""), 101.0)
+        assert asked.retry_at is None
 
 
 def test_a_pod_that_the_scheduler_evicts_is_no_failure() -> None:

@@ -331,6 +331,7 @@ def test_each_field_of_a_status_is_kept() -> None:
         "terminating": 2,
         "controlledResources": {"b": "2", "a": "1"},
         "lastCommand": "c",
+        "retryAt": "1970-01-01T00:02:00Z",
         "podRestarts": {"p-2": 1, "p-1": 2},
         "taskStatusCount": {"b": {"phase": {"Running": 1}}, "a": {"phase": {"S": 3, "F": 2}}},
         "elastic": {
@@ -349,6 +350,7 @@ def test_each_field_of_a_status_is_kept() -> None:
         terminating=2,
         resources=(("a", "1"), ("b", "2")),
         command="c",
+        retry_at=120.0,
         restarts=(("p-1", 2), ("p-2", 1)),
         counts=(("a", (("F", 2), ("S", 3))), ("b", (("Running", 1),))),
         members=(0, 1, 2, 5),
@@ -364,6 +366,7 @@ def test_each_field_of_a_status_is_kept() -> None:
         ({"version": "2"}, "status.version"),
         ({"state": {"phase": 7}}, "phase"),
         ({"conditions": [{"lastTransitionTime": 7}]}, "status.conditions[0].lastTransitionTime"),
+        ({"retryAt": 7}, "status.retryAt"),
         ({"podRestarts": {"p": []}}, ""),
         ({"podRestarts": {"p": [1]}}, "status.podRestarts"),
         ({"taskStatusCount": []}, ""),
