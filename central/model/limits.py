@@ -61,7 +61,7 @@ EXPRESSIONS = 128
 #: values or namespaces of one expression
 # lists of machine types have about a thousand
 VALUES = 4096
-#: tolerations of a pod, and taints of a node
+#: tolerations and scheduling gates of a pod, and taints of a node
 TOLERATIONS = 256
 #: ports of a pod on its node
 # each is compared with those of other pods

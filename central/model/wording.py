@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from central.model.facts import PodSpec
+from central.model.pod_rules import Expression, Requirement
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from protos.names import GPU, MIG
 from protos.slicing import is_slice
@@ -83,3 +84,16 @@ def some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     more = len(ordered) - 3
     return ", ".join(ordered[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+_COMPARES = {"NotIn": "!=", "Gt": ">", "Lt": "<"}
+
+
+def labels(requirements: Iterable[Requirement | Expression]) -> str:
+    """Requirements of labels much as `kubectl get -l` takes them, as in "zone=z1|z2,!spot"."""
+    found = []
+    for each in requirements:
+        sign = _COMPARES.get(each.operator, "=") if each.values else ""
+        values = "|".join([*each.values[:3], *(["..."] if len(each.values) > 3 else [])])
+        found.append(f"{'!' * (each.operator == 'DoesNotExist')}{each.key}{sign}{values}")
+    return ",".join([*found[:3], *(["..."] if len(found) > 3 else [])])

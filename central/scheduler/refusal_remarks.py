@@ -5,7 +5,6 @@ Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Iterable
-from math import inf
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from central.model.resources import requested
 from central.scheduler.placement import explain
 from central.scheduler.preemption import protected_work
 from central.scheduler.queues import claim_reasons, claimable_quota, min_resources, quota
-from central.scheduler.queues.order import run_time_s
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, rough_most
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
 from central.scheduler.state.gangs import Gang
@@ -34,7 +32,9 @@ def remarks(
     clauses = [_usable_part(scheduler, refused), scheduler.elastic.models.remark(gang, now)]
     own = reservations.get(gang.key)
     if not never and own:
-        clauses.append(own.describe(now))
+        clauses.append(
+            own.describe(now, [*own.late_pods(scheduler.state, scheduler.policy.max_grace_s)])
+        )
     if holders := withheld.holders():
         names = wording.some(holders)
         said = explain.names_holders(base, names)
@@ -42,11 +42,10 @@ def remarks(
         if never:  # others' reservations matter to what fits now alone
             return f"; {excluded}" if excluded and " fits " in numbers else ""
         clauses.append(excluded)
-        ahead = withheld.with_capacity()
-        known = all(not held.strict and held.start < inf for held in ahead)
-        if known and run_time_s(gang) == inf:
+        longest_s = min((held.longest_run_s(now) for held in withheld.with_capacity()), default=0)
+        if most := rough_most(longest_s):
             clauses.append(
-                "with an expected run time (lockstep.dev/runs-for) it could use that until then"
+                f"a gang with lockstep.dev/runs-for of at most {most} may use that before"
             )
     if never:
         return ""

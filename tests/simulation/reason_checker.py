@@ -9,7 +9,7 @@ from math import prod
 from central.model.facts import PodSpec
 from central.scheduler import refusal_reasons
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.reservation.reservation import Reservation
+from central.scheduler.reservation.reservation import Reservation, rough_most
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
 from protos.names import GPU, MIG
@@ -20,6 +20,7 @@ from tests.simulation.never_reasons import NeverReasons
 from tests.simulation.queue_reasons import QueueReasons
 from tests.simulation.reason_counts import StateCounts
 from tests.simulation.reason_patterns import (
+    BRIEF_ENOUGH,
     CANDIDATE,
     CERTAIN,
     CHECKS,
@@ -84,6 +85,10 @@ class ReasonChecker(QueueReasons, NeverReasons, LackingNodes):
                 count: Check = getattr(self, check)
                 rest = count(gang, match, reason)
                 break
+        if brief := BRIEF_ENOUGH.search(reason):
+            held = self._withheld(reason)
+            longest = [each.longest_run_s(self.scheduler.state.now) for each in held or ()]
+            assert held is None or brief[1] == rough_most(min(longest)), longest
         rest, _, no_victims = rest.partition("no victims: ")
         if no_victims:
             self.no_victims(gang, no_victims)

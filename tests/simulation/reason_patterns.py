@@ -22,7 +22,7 @@ PLAIN = (  # no numbers
     r"running gangs are suspended for it in .* at the latest, unless other gangs get ahead of it",
     r"preemption blocked by [^;]*",
     r"its victims hold \d+ times what it needs or more: these are evicted once it has waited for [^;]*",
-    r"with an expected run time \(lockstep\.dev/runs-for\) it could use that until then",
+    r"a gang with lockstep\.dev/runs-for of at most \d+ (min|h|days) may use that before",
     r"excluding (capacity|volumes) reserved for [^;]*",
     r"queue \S+( \(above \S+\))? is (closed|invalid: .*)",
     r"queue \S+ does not exist(; did you mean \S+\?)?",
@@ -44,10 +44,11 @@ NO_VICTIMS = (
     r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"
     rf"|({_USES}, )*{_USES}(, \.\.\.)?, but evicting every (gang|member above a minimum) that may be evicted would not let it start{_PROTECTED}"
     rf"|({_USES}, and is not reclaimable(; )?)+|no other queue uses more than its share"
-    rf"|queues reclaim deserved amounts and guarantees only)?(, and )?"
+    r"|queues reclaim deserved amounts and guarantees only: queue \S+ would use [^,;]+?, and (deserves|its fair share is) \S+)?(, and )?"
     rf"(evicting all gangs of its queue with priority below \d+ would not free enough{_PROTECTED})?"
 )
 
+BRIEF_ENOUGH = re.compile(r"; a gang with lockstep\.dev/runs-for of at most (\S+ \S+) may")
 UNITS_WHEN_EMPTY = re.compile(r"even if empty, .* fits? (?:more than )?(\d+) (?:sub)?groups?")
 WRONG_PLURAL = re.compile(
     r"(?<![\w/.-])(?:(?<!\d of )1 (?:more )?(?:pods|nodes|groups|subgroups|gangs|GPUs)|(?!1 )\d+ (?:pod|node|group|subgroup|gang|GPU))(?![\w-])|(?<![\w/.-])1 (?:more )?are\b|(?<![\w/.-])(?!1 )\d+ (?:more )?is\b"
@@ -60,7 +61,7 @@ PARTS = ("island", "NUMA node", "PCIe switch")  # of a node
 KINDS = r"\d+ pods?(?: (?:x|with|and) [^;]+?)?"
 PODS = rf"(?P<part>one (?:subgroup|group of subgroups) )?needs (?P<pods>{KINDS})(?: (?:in|under) one (?P<level>[^;]+?))?; (?=(?P<rest>.*))"
 AFTER = (
-    r"(?:reserved|excluding|with an expected|preemption blocked|its victims|expected|no victims"
+    r"(?:reserved|excluding|a gang with|preemption blocked|its victims|expected|no victims"
     r"|it shares time|it is behind|running gangs|the search for victims)"
 )
 CANDIDATE = re.compile(
@@ -103,7 +104,7 @@ CHECKS: tuple[tuple[str, str], ...] = (
         r" pending|subgroup (?P<name>\S+) has (?P<exist>\d+) of (?P<size>\d+) pods)(?:$|; )",
         "pods_of_subgroup",
     ),
-    (r"(\d+) of (\d+) pods are held by scheduling gates(?:$|; )", "gated"),
+    (r"(\d+) of (\d+) pods are held by scheduling gates(?: \([^)]*\))?(?:$|; )", "gated"),
     (
         rf"{_QUEUE} uses (?P<used>\S+) of its (?P<noun>capability|deserved amount plus borrowingLimit) of (?P<most>\S+) (?P<resource>\S+?)"
         r"(?:, \S+ (?:is|are) reserved \(minResources\))?"

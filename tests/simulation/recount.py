@@ -77,10 +77,14 @@ def _taints(keys: list[str]) -> list[str]:
 def _affinity(spec: PodSpec, node: ClusterNode) -> list[str]:
     seen = node.merged()
     assert seen is not None
-    if any(seen.labels.get(key) != value for key, value in spec.node_selector):
-        return ["node selector"]
-    unmet = spec.node_terms is not None and not meets(spec.node_terms, seen)
-    return ["node affinity"] if unmet else []
+    pairs = {f"{key}={value}" for key, value in spec.node_selector} - {
+        f"{key}={value}" for key, value in seen.labels.items()
+    }
+    if pairs:
+        return [f"node selector {wording.some(pairs)}"]
+    if spec.node_terms is None or meets(spec.node_terms, seen):
+        return []
+    return [f"node affinity {' or '.join(map(wording.labels, spec.node_terms))}".strip()]
 
 
 def lasting(spec: PodSpec, node: ClusterNode) -> str:

@@ -31,6 +31,7 @@ from central.kube.decode.fields import (
     described,
     identity,
     labels_field,
+    list_field,
     text_field,
     whole,
 )
@@ -100,7 +101,8 @@ class PodDecoder:
             node=text_field(spec, "nodeName", limits.NAME),
             phase=text_field(status, "phase") or "Pending",
             ours=ours,
-            gated=bool(spec.get("schedulingGates")),
+            gated=bool(gates := spec.get("schedulingGates")),
+            gates=errors.read((), _gate_names, spec) if gates and ours else (),
             deleting="deletionTimestamp" in meta,
             priority=whole(spec.get("priority")),
             created=parse_time(meta.get("creationTimestamp")),
@@ -260,6 +262,11 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
         if rule.role and rule.gang_of(labels, owner) == gang:
             return str(next(filter(None, map(labels.get, rule.role)), ""))[: limits.NAME]
     return ""
+
+
+def _gate_names(spec: Json) -> tuple[str, ...]:
+    found = list_field(spec, "schedulingGates", "spec", limits.TOLERATIONS)
+    return tuple(text_field(gate, "name", limits.NAME) for gate in found)
 
 
 def _ended(meta: Json, status: Json) -> float | None:

@@ -108,6 +108,7 @@ class PodSeen:
     gang: str = ""  # name of its PodGroup or label gang, in its namespace; empty: single
     gang_min: int | None = None  # from the annotation of a gang without an object
     gated: bool = False  # has scheduling gates
+    gates: tuple[str, ...] = ()  # their names
     deleting: bool = False
     priority: int = 0
     created: float = 0.0  # seconds since the epoch

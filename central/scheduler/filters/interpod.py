@@ -11,7 +11,7 @@ import numpy as np
 from central.model import selectors, wording
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
-from central.model.pod_rules import Spread
+from central.model.pod_rules import Apart, Near, Port, Spread
 from central.model.volumes import VolumeRequest, Volumes
 from central.scheduler.device_claims import device_reasons
 from central.scheduler.filters import node_filters
@@ -23,16 +23,19 @@ PORTS, IN_USE, FULL, ELSEWHERE, NONE_LEFT, NO_DEVICES, NO_LABEL, SPREAD, NEAR, A
     WHYS := range(11)
 )
 REFUSALS = {
-    PORTS: "host port in use",
+    PORTS: "host port {} in use",
     IN_USE: "ReadWriteOncePod claim in use",
     FULL: "volume attach limit",
     ELSEWHERE: "volumes not reachable",
-    NO_LABEL: "topology spread label missing",
-    SPREAD: "topology spread",
-    NEAR: "pod affinity",
-    APART: "pod anti-affinity",
+    NO_LABEL: "topology spread label {} missing",
+    SPREAD: "topology spread over {}",
+    NEAR: "pod affinity to {}",
+    APART: "pod anti-affinity to {}",
     AVOIDED: "anti-affinity of existing pods",
 }
+
+
+Rule = Port | Spread | Near | Apart
 
 
 def is_interpod(spec: PodSpec) -> bool:
@@ -49,6 +52,7 @@ class InterPodFilter:
         self._version: tuple[int, ...] = ()
         self._limit: Ints = np.zeros(0, dtype=np.int64)
         self._why: Ints = np.zeros(0, dtype=np.int64)
+        self._refused: list[tuple[int, Bools, Rule]] = []  # why, by row, and the rule
         self._node_version: Ints = np.zeros(0, dtype=np.int64)
         self._affine: Bools = np.zeros(0, dtype=np.bool_)
         self._tolerated: Bools = np.zeros(0, dtype=np.bool_)
@@ -71,6 +75,7 @@ class InterPodFilter:
             self._version = version
             self._limit = np.full(len(self._columns.names), MANY, dtype=np.int64)
             self._why = np.zeros(len(self._limit), dtype=np.int64)
+            self._refused = []
             self._ports()
             self._volumes()
             self._devices()
@@ -92,7 +97,8 @@ class InterPodFilter:
             return f"volumes only on node {self._columns.names[int(there[0])]}"
         if why == NO_DEVICES and self._spec.devices is not None:
             return device_reasons.refusal(self._pod_counts.devices, row, self._spec.devices)
-        return REFUSALS[why]
+        named = {_words(rule) for of, rows, rule in self._refused if of == why and rows[row]}
+        return REFUSALS[why].format(wording.some(named))
 
     def volume_capacity(self) -> Ints | None:
         """By row, how many more such pods there are free volumes for; None if they need none."""
@@ -123,7 +129,9 @@ class InterPodFilter:
 
     # --- the rules, in the order of kube-scheduler ----------------------------------------
 
-    def _refuse(self, rows: Bools, why: int) -> None:
+    def _refuse(self, rows: Bools, why: int, rule: Rule | None = None) -> None:
+        if rule is not None:
+            self._refused.append((why, rows, rule))
         self._limit[rows] = 0
         self._why[rows] |= 1 << why
 
@@ -133,7 +141,7 @@ class InterPodFilter:
     def _ports(self) -> None:
         ports = self._spec.rules.ports if self._spec.rules else ()
         for port in ports:
-            self._refuse(self._pod_counts.port_conflicts(port) > 0, PORTS)
+            self._refuse(self._pod_counts.port_conflicts(port) > 0, PORTS, port)
         if ports:
             self._one(np.full(len(self._limit), True))
 
@@ -173,14 +181,14 @@ class InterPodFilter:
         pod_counts = self._pod_counts
         for spread in self._spec.rules.spread if self._spec.rules else ():
             of = pod_counts.domains(spread.key).of
-            self._refuse(of < 0, NO_LABEL)
+            self._refuse(of < 0, NO_LABEL, spread)
             counts, present = self._counted(spread)
             fewest = 0
             if np.count_nonzero(present) >= max(spread.domains, 1):
                 fewest = int(counts[present].min())
             itself = pod_counts.matched_by(spread.peers, self._spec)
             over = counts + int(itself) - fewest > spread.skew
-            self._refuse((of >= 0) & _of(over, of), SPREAD)
+            self._refuse((of >= 0) & _of(over, of), SPREAD, spread)
 
     def _counted(self, spread: Spread) -> tuple[Ints, Bools]:
         """Per domain: the peers on eligible nodes, and whether it has an eligible node."""
@@ -214,18 +222,18 @@ class InterPodFilter:
         for key in near.keys:
             domains = pod_counts.domains(key)
             sums = domains.sums(counts)
-            self._refuse(domains.of < 0, NEAR)
+            self._refuse(domains.of < 0, NEAR, near)
             there &= _of(sums > 0, domains.of)
             somewhere = somewhere or bool(sums.any())
         if somewhere or not pod_counts.matched_by(near.peers, self._spec):
-            self._refuse(~there, NEAR)
+            self._refuse(~there, NEAR, near)
 
     def _apart(self) -> None:
         pod_counts, spec = self._pod_counts, self._spec
         for apart in spec.rules.apart if spec.rules else ():
             domains = pod_counts.domains(apart.key)
             sums = domains.sums(pod_counts.matching(apart.peers))
-            self._refuse(_of(sums > 0, domains.of), APART)
+            self._refuse(_of(sums > 0, domains.of), APART, apart)
             if pod_counts.matched_by(apart.peers, spec):
                 self._one(domains.of >= 0)
         for number in spec.matched:
@@ -259,6 +267,15 @@ class InterPodFilter:
             for want, where in self._provisioned.items():
                 where[row] = node is not None and selectors.inside(want.made or (), node)
             self._node_version[row] = columns.version[row]
+
+
+def _words(rule: Rule) -> str:
+    """The port, the node label, or the selector of pods that the rule is about."""
+    if isinstance(rule, Port):
+        return str(rule.number)
+    if isinstance(rule, Spread):
+        return rule.key
+    return " and ".join(wording.labels(each.labels or ()) for each in rule.peers.selectors)
 
 
 def describe_requests(volumes: Volumes) -> str:

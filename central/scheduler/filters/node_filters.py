@@ -18,9 +18,11 @@ CONDITION_TAINTS = "node.kubernetes.io/"  # Kubernetes sets and removes them by 
 
 
 def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
-    """Names all such taints, those of node conditions only if there are no others."""
+    """Names all such taints, those of node conditions only if there are no others. The value is named where the pod
+    tolerates the key with another one."""
+    tolerated = {each.key for each in spec.tolerations}
     keys = [
-        taint.key
+        f"{taint.key}={taint.value}" if taint.key in tolerated and taint.value else taint.key
         for taint in node.taints
         if taint.effect in BLOCKING and not any(tolerates(t, taint) for t in spec.tolerations)
     ]
@@ -66,12 +68,13 @@ def slow_gpu(spec: PodSpec, node: NodeSeen) -> str:
 
 def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
     """By nodeSelector and required node affinity."""
-    for key, value in spec.node_selector:
-        if node.labels.get(key) != value:
-            return "node selector"
-    if spec.node_terms is not None and not meets(spec.node_terms, node):
-        return "node affinity"
-    return ""
+    unmet = [f"{key}={value}" for key, value in spec.node_selector if node.labels.get(key) != value]
+    if unmet:
+        return f"node selector {wording.some(unmet)}"
+    if spec.node_terms is None or meets(spec.node_terms, node):
+        return ""
+    terms = " or ".join(filter(None, map(wording.labels, spec.node_terms[:2])))
+    return f"node affinity {terms}{' or ...' * (len(spec.node_terms) > 2)}".strip()
 
 
 def reaches_volumes(spec: PodSpec, node: NodeSeen) -> bool:

@@ -101,8 +101,8 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         said = f"{', '.join(named[:SHOWN])}{more}, but evicting every {who} that may be evicted would not let it start"
         return said, frozenset(giver.name for giver in givers)
     others = claim.above_shares()
-    if claim.only_by_order and others:
-        return ONLY_DESERVED, frozenset()
+    if claim.only_by_order and others and (above_own := _above_own(queues, claim)):
+        return f"{ONLY_DESERVED}: {above_own}", frozenset()
     if above := claim.above_limits():
         return f"{NO_CLAIM}{_exceeded(claim, _decisive(claim, above))}", frozenset()
     stubborn = [
@@ -111,6 +111,22 @@ def _by_entitlement(queues: Queues, claim: Claim) -> tuple[str, frozenset[str]]:
         if not other.seen.reclaimable
     ]
     return "; ".join(stubborn[:SHOWN]) or NO_QUEUE_ABOVE, frozenset()
+
+
+def _above_own(queues: Queues, claim: Claim) -> str:
+    """Says which queue of the claimant's path would use more than it may reclaim as deserved or guaranteed."""
+    for queue in claim.queue.path[:-1]:
+        for resource in claim.resources:
+            would = wording.quantity(resource, claim.would_use(queue, resource))
+            own, share = own_amount(queues, queue, resource), claim.limit(queue, resource)
+            if claim.would_use(queue, resource) <= min(own, share):
+                continue
+            deserves = f"deserves {wording.amount(resource, own) if own else 'none'}"
+            limit = (
+                deserves if own <= share else f"its fair share is {wording.amount(resource, share)}"
+            )
+            return f"queue {queue.name} would use {would}, and {limit}"
+    return ""
 
 
 def _decisive(claim: Claim, above: Sequence[Shortfall]) -> Shortfall:

@@ -186,7 +186,7 @@ class Claim:
         """Whether the claimant's queue, or one above it, would use more than it deserves; where it has no deserved
         amount, more than its fair share."""
         return any(
-            self._would_use(queue, resource) > self._limit(DESERVED, queue, resource)
+            self.would_use(queue, resource) > self._limit(DESERVED, queue, resource)
             for queue in self.queue.path[:-1]
             for resource in self._need
         )
@@ -400,7 +400,7 @@ class Claim:
             above = {
                 resource: over
                 for resource in self._need
-                if (over := self._would_use(queue, resource) - self._limit(rule, queue, resource))
+                if (over := self.would_use(queue, resource) - self._limit(rule, queue, resource))
                 > 0
             }
             if above:
@@ -411,7 +411,8 @@ class Claim:
         """Without victims, with what claims in flight will take."""
         return self._used(queue, resource) + self._gained.get(queue, {}).get(resource, 0)
 
-    def _would_use(self, queue: Queue, resource: str) -> int:
+    def would_use(self, queue: Queue, resource: str) -> int:
+        """What the claimant's queue, or one above it, would use with the gang."""
         return self._will_use(queue, resource) + self._need[resource]
 
     def _may_be_entitled(self, rule: str, up: Sequence[Queue]) -> bool:

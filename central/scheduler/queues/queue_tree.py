@@ -337,17 +337,18 @@ class Queues:
         return f"queue {name} {self._quarantine.absence('Queue', name)}"
 
     def why_invalid(self, queue: Queue) -> str:
-        """The queue's error, with the queue that may be meant instead of one that does not exist. Of many queues only
-        those next to it by name are compared: any pod may name a queue that does not exist."""
+        """The queue's error, with the queue that may be meant instead of one that does not exist."""
         if not queue.error or queue.name in self._seen:
             return queue.error
-        why = self._absent(queue.name)
-        names = self._names
-        at = bisect_left(names, queue.name)
-        near = get_close_matches(
-            queue.name, names[max(0, at - COMPARED // 2) : at + COMPARED // 2], 1
-        )
-        return why + (f"; did you mean {near[0]}?" if near else "")
+        return self._absent(queue.name) + self._near(queue.name)
+
+    def _near(self, name: str) -> str:
+        """Asks for the queue that may be meant. Of many queues only those next to it by name are compared: any pod may
+        name a queue that does not exist."""
+        at = bisect_left(self._names, name)
+        beside = self._names[max(0, at - COMPARED // 2) : at + COMPARED // 2]
+        near = get_close_matches(name, {*beside, DEFAULT}, 1)
+        return f"; did you mean {near[0]}?" if near else ""
 
     def add_claim(
         self,
@@ -493,7 +494,7 @@ class Queues:
                 return f"{where}: the queue is its own parent"
             return f"{where}: {', '.join(sorted(path))} form a cycle"
         if seen.parent and seen.parent not in self.by_name:
-            return f"{where}: {self._absent(seen.parent)}"
+            return f"{where}: {self._absent(seen.parent)}{self._near(seen.parent)}"
         if last is not None and len(path) > QUEUE_DEPTH:
             return f"{where}: it is more than {QUEUE_DEPTH} levels below {ROOT}"
         return ""

@@ -15,7 +15,7 @@ Design: docs/design/reservations.md
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -23,8 +23,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from central.model import wording
 from central.model.arrays import Ints
 from central.model.facts import PodSpec
+from central.model.redaction import qualified
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
@@ -203,14 +205,17 @@ class Reservation:
 
     def lets_in(self, run_time_s: float, now: float) -> bool:
         """Returns whether a gang that starts now and runs that long is certain to end before the reserved start."""
+        return run_time_s <= self.longest_run_s(now)
+
+    def longest_run_s(self, now: float) -> float:
+        """Returns the longest run time with which another gang may start here now; -inf: none."""
         if self.by_eviction or self.start == inf:
-            return False
+            return -inf
         if not self.strict:
-            return now + run_time_s <= self.start
+            return self.start - now
         standing = self.gang.preemption
-        if standing.overrun > 1:
-            run_time_s *= TRUST * standing.overrun
-        return now + run_time_s <= min(self.start, standing.latest_start)
+        left_s = min(self.start, standing.latest_start) - now
+        return left_s / (TRUST * standing.overrun) if standing.overrun > 1 else left_s
 
     def better_than(self, other: "Reservation", snapshot: Snapshot, strict_since: float) -> bool:
         """Returns whether the gang is expected to start earlier here. In place of a strict reservation only pods that
@@ -221,13 +226,22 @@ class Reservation:
             return self.start < other.start
         return self.place.gpus_lacking(snapshot) < other.place.gpus_lacking(snapshot)
 
-    def describe(self, now: float) -> str:
+    def describe(self, now: float, terminating: Sequence[tuple[float, Pod]] = ()) -> str:
+        """terminating: of late_pods()"""
         if self.moved is not None:
             return f"reserved: {self.place.name}, where the gang is moved to"
+        if late := [pod.seen for at, pod in terminating if at <= now]:
+            pods = wording.some(qualified(pod.namespace, pod.name, "pod") for pod in late)
+            since = rough_duration(now - min(pod.ended or now for pod in late))
+            return (
+                f"reserved: {self.place.name}; waiting for {pods} to terminate, deleted {since} ago"
+            )
         if self.by_eviction:
             if self.victims:
                 return f"reserved: {self.place.name}; waiting for a dry run of the evictions"
-            return f"reserved: {self.place.name}; waiting for {self.after} to terminate"
+            last = max((at for at, _ in terminating), default=now) - LATE_S
+            time = f", {rough_duration(last - now)} at most" if last > now else ""
+            return f"reserved: {self.place.name}; waiting for {self.after} to terminate{time}"
         if self.start == inf:
             return f"reserved: {self.place.name}; start time unknown ({self.after} has no expected run time)"
         start = rough_duration(self.start - now)
@@ -303,3 +317,11 @@ def rough_duration(seconds: float) -> str:
         return f"about {min(_STEPS_MIN, key=lambda step: abs(step - minutes))} min"
     hours = minutes / 60
     return f"about {round(hours)} h" if hours < 48 else f"about {round(hours / 24)} days"
+
+
+def rough_most(seconds: float) -> str:
+    """The longest step of rough_duration() that is no longer; empty: less than a minute."""
+    minutes = max((step for step in _STEPS_MIN if step <= seconds / 60), default=0)
+    if seconds >= 7200:
+        return f"{seconds // 3600:.0f} h" if seconds < 172_800 else f"{seconds // 86400:.0f} days"
+    return f"{minutes} min" if minutes else ""

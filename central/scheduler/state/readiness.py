@@ -23,7 +23,9 @@ def not_ready(gang: Gang, missing: int, quarantine: Quarantine) -> tuple[str, st
     if gang.key[2] and group is None and _needs_object(gang, quarantine):
         return INVALID, _no_podgroup(gang, quarantine)
     if counts.gated:
-        return GATED, f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
+        gates = wording.some({name for pod in gang.members.values() for name in pod.seen.gates})
+        held = f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
+        return GATED, f"{held} ({gates})" if gates else held
     if missing and len(gang.pods_to_start()) < missing:
         if counts.blocked:
             return INVALID, counts.blocked

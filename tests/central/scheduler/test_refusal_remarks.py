@@ -1,6 +1,7 @@
 """What a reason says beside what lacks: for whom capacity is kept and how to use it, and when nobody has to give
 way."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,19 +15,19 @@ from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
 from tests.simulation.reason_checker import assert_reasons_true
 
-HINT = "with an expected run time (lockstep.dev/runs-for) it could use that until then"
+HINT = re.compile(r"a gang with lockstep.dev/runs-for of at most (\d+) min may use that before")
 
 
 @pytest.mark.parametrize(
     ("patience_s", "known", "runs_for_s", "hint"),
     [
         (600.0, True, None, True),
-        (600.0, True, 1000.0, False),  # it has said so, and it is too long
-        (0.0, True, None, False),  # nobody is let in any more
+        (600.0, True, 1000.0, True),  # it has said so, and it is too long
+        (0.0, True, None, True),  # the reservation is strict
         (600.0, False, None, False),  # until when is not known
     ],
 )
-def test_who_names_no_run_time_reads_what_it_is_good_for(
+def test_who_may_not_use_reserved_capacity_reads_which_run_time_would_be_short_enough(
     patience_s: float, *, known: bool, runs_for_s: float | None, hint: bool
 ) -> None:
     """Half of the node is free, and kept for a gang that waits for the other half."""
@@ -35,8 +36,11 @@ def test_who_names_no_run_time_reads_what_it_is_good_for(
     world.step(2.0, *job("head", 1, 8, created=2.0))
     assert world.step(3.0, *job("new", 1, 4, runs_for_s, created=3.0)) == []
     assert "reserved for ns/head" in world.told["new"]
-    assert (HINT in world.told["new"]) == hint
+    said = HINT.search(world.told["new"])
+    assert bool(said) == hint
     assert_reasons_true(world.cluster)
+    if said:
+        assert world.step(4.0, *job("brief", 1, 4, 60.0 * int(said[1]), created=4.0)) == ["brief-0"]
 
 
 @pytest.mark.parametrize("queues", [(), (QueueSeen("q"), QueueSeen("p"))])

@@ -201,7 +201,7 @@ IDENTITY: list[Row] = [
 ]  # fmt: skip
 LIFE: list[Row] = [
     ("spec/nodeName", "n1", {"node": "n1"}),
-    ("spec/schedulingGates", [{"name": "g"}], {"gated": True}),
+    ("spec/schedulingGates", [{"name": "g"}], {"gated": True, "gates": ("g",)}),
     ("spec/schedulingGates", [], {}),
     ("spec/priority", 7, {"priority": 7}),
     ("spec/priority", -7, {"priority": -7}),

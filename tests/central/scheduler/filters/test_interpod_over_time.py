@@ -70,7 +70,7 @@ class Plain:
         for other in beside:
             theirs = other.spec.rules.ports if other.spec.rules else ()
             if any(one.conflicts(port) for one in theirs for port in rules.ports):
-                yield "host port in use"
+                yield "host port 80 in use"
         if "alone" in pod.claims and any("alone" in each.claims for each in placed):
             yield "ReadWriteOncePod claim in use"
         attached = {claim for each in beside for claim in each.claims}

@@ -66,12 +66,15 @@ def test_refusals() -> None:
     assert refusal(factories.spec(1), NODE) == "taint gpu"
     assert not refusal(factories.spec(1, tolerations=TOLERANT), NODE)
     selecting = factories.spec(1, tolerations=TOLERANT, node_selector=(("disk", "hdd"),))
-    assert refusal(selecting, NODE) == "node selector"
+    assert refusal(selecting, NODE) == "node selector disk=hdd"
     terms = ((Requirement("disk", "In", ("hdd",)),), (Requirement("gen", "Exists", ()),))
     assert not refusal(factories.spec(1, tolerations=TOLERANT, node_terms=terms), NODE)
     assert (
         refusal(factories.spec(1, tolerations=TOLERANT, node_terms=((),)), NODE) == "node affinity"
     )
+    unmet = (terms[0], (Requirement("gen", "NotIn", ("7",)), Requirement("arm", "Exists", ())))
+    refused = refusal(factories.spec(1, tolerations=TOLERANT, node_terms=unmet), NODE)
+    assert refused == "node affinity disk=hdd or gen!=7,arm"
     assert refusal(factories.spec(), factories.node("b", ready=False)) == "not ready"
     cordoned = factories.node("b", unschedulable=True)
     assert refusal(factories.spec(), cordoned) == "cordoned"
@@ -79,6 +82,23 @@ def test_refusals() -> None:
     assert not refusal(everywhere, cordoned)
     prefer = factories.node("c", taints=(Taint("x", "", "PreferNoSchedule"),))
     assert not refusal(factories.spec(), prefer)
+
+
+def test_a_taint_is_named_with_its_value_where_another_one_is_tolerated() -> None:
+    node = factories.node("a", taints=(Taint("team", "vision", "NoSchedule"),))
+    other = Toleration("team", "Equal", "speech", "")
+    assert refusal(factories.spec(tolerations=(other,)), node) == "taint team=vision"
+    assert refusal(factories.spec(), node) == "taint team"
+
+
+def test_a_reason_names_few_of_many_labels() -> None:
+    names = tuple(f"key-{number:02}" for number in range(40))
+    selector = tuple((name, "x") for name in names)
+    refused = refusal(factories.spec(1, tolerations=TOLERANT, node_selector=selector), NODE)
+    assert refused == "node selector key-00=x, key-01=x, key-02=x and 37 more"
+    term = tuple(Requirement(name, "In", names) for name in names)
+    spec = factories.spec(1, tolerations=TOLERANT, node_terms=(term,) * 9)
+    assert len(refusal(spec, NODE)) < 300
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])

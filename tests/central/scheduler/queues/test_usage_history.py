@@ -177,7 +177,7 @@ def test_who_was_first_for_a_day_gets_a_fair_share() -> None:
     there.step(0.0, *old)
     new = [*job("new", 1, 4, queue="b"), *job("more", 1, 4, queue="b", created=1.0)]
     there.step(60.0, *new)
-    assert there.told["new"].endswith("queues reclaim deserved amounts and guarantees only")
+    assert there.told["new"].endswith("only: queue b would use 4 GPUs, and deserves none")
     there.step(80_000.0)
     assert not there.evicted
     wakes = due(there.cluster, 80_000.0)

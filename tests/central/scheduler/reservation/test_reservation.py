@@ -25,7 +25,10 @@ def test_who_ends_in_time_may_use_the_room_and_who_does_not_may_not() -> None:
     assert world.step(1.0, *job("big", 2, runs_for_s=600, created=1.0)) == []
     assert world.told["big"].endswith("reserved: rack r1, expected in about 10 min when long ends")
     assert world.step(2.0, *job("late", 1, runs_for_s=599, created=2.0)) == []
-    assert world.told["late"].endswith("on 2 nodes, 8 of them reserved for ns/big)")
+    assert world.told["late"].endswith(
+        "on 2 nodes, 8 of them reserved for ns/big); a gang with lockstep.dev/runs-for of at most"
+        " 8 min may use that before"
+    )
     assert world.step(2.0, *job("silent", 1, created=3.0)) == []
     assert world.step(2.0, *job("brief", 1, runs_for_s=500, created=4.0)) == ["brief-0"]
     world.step(550.0)
