@@ -185,7 +185,8 @@ def group(api: Api, name: str, most: int | None) -> str:
 
 def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     name = args.chosen
-    found = api.find(QUEUES, name) if name == DEFAULT else None
+    queues = queue_listing.objects(api, args)
+    found = next((one for one in queues if one["metadata"]["name"] == name), None)
     found = found or (list_command.NO_OBJECT if name == DEFAULT else api.get(QUEUES, name))
     spec = found.get("spec") or {}
     known = next((row for row in queue_listing.rows(api, args) if row["name"] == name), {})
@@ -194,7 +195,6 @@ def queue(api: Api, args: argparse.Namespace, most: int | None) -> str:
     page.line(
         "State", list_command.queue_state(found) + (", without an object" if not spec else "")
     )
-    queues = api.all(QUEUES)
     if why := queue_tenants.invalid_because(queues, name):
         page.line("Why", why)
     _limits(page, spec, list_command.allocated(found, known))

@@ -37,7 +37,11 @@ def show(api: Api, args: argparse.Namespace) -> int:
     query = {"labelSelector": args.selector} if args.selector else {}
     if args.watch:
         return _watch(api, kind, args, query)
-    objects = chosen(api.all(kind, everywhere=args.everywhere, **query), args)
+    if kind is QUEUES:
+        found = queue_listing.objects(api, args, **query)
+    else:
+        found = api.all(kind, everywhere=args.everywhere, **query)
+    objects = chosen(found, args)
     if args.output in output_format.WHOLE:
         listing = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}
         print(output_format.written(listing, args.output), end="")

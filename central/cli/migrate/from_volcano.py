@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from central.cli.migrate.cluster_objects import ClusterObjects
 from central.cli.migrate.finding import Finding, about, few, name_of, running, spec_of
 from central.model.json_types import Json
+from protos.names import SCHEDULER
 
 PROGRAMS = ("volcano-scheduler", "volcano-controllers", "volcano-admission", "volcano-agent")
 SERVICE = "volcano-admission-service"
@@ -45,7 +46,8 @@ def _webhooks(cluster: ClusterObjects) -> Iterator[Finding]:
 
 
 def _jobs(jobs: list[Json]) -> Iterator[Finding]:
-    active = [each for each in jobs if _phase(each) not in ENDED]
+    theirs = [each for each in jobs if spec_of(each).get("schedulerName") != SCHEDULER]
+    active = [each for each in theirs if _phase(each) not in ENDED]
     if active:
         why = "wait for their end or suspend them (vcctl job suspend); Lockstep's controller takes over what is left"
         yield Finding("change", about("active Job", active), why)

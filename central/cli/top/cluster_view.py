@@ -58,14 +58,18 @@ class ClusterView:
     pending: tuple[TopGang, ...] = ()
     hidden: int = 0  # pending gangs of namespaces that the user may not see
     at: datetime | None = None
-    notes: tuple[str, ...] = ()  # what could not be read
+    notes: tuple[str, ...] = ()  # what the user may not see
+    sees_nodes: bool = True
 
     def totals(self) -> str:
         count = total(row.count for row in self.racks)
         nodes, sick = sum(row.nodes for row in self.racks), sum(row.unhealthy for row in self.racks)
         unhealthy = f", {sick} unhealthy" if sick else ""
         hidden = f" and {self.hidden} of other namespaces" if self.hidden else ""
-        return f"{nodes} node{'s' if nodes != 1 else ''}, {count}{unhealthy}; {len(self.pending)} pending{hidden}"
+        pending = f"{len(self.pending)} pending{hidden}"
+        if not self.sees_nodes:
+            return pending
+        return f"{nodes} node{'s' if nodes != 1 else ''}, {count}{unhealthy}; {pending}"
 
 
 @dataclass(slots=True)

@@ -27,6 +27,10 @@ from central.server.grpc import query_client
 if TYPE_CHECKING:
     pass
 
+NOTES = {  # for users who lack a right
+    "nodes": "no racks: you may not get nodes",
+    "queues": "only the queues of your gangs: you may not get queues",
+}
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 TICK_S = 0.2  # between two looks at the terminal's size and at new answers
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -72,17 +76,18 @@ class _Source:
     def _view(self) -> ClusterView:
         where = self._where
         overview = query_client.page(where, "/api/overview")
-        shown = overview["may"]["queues"]
+        may = overview["may"]
         return ClusterView(
-            cluster_view.racks_of(query_client.topology(where, "")),
+            cluster_view.racks_of(query_client.topology(where, "")) if may["nodes"] else (),
             cluster_view.queues_of(
-                query_client.pages(where, "/api/queues") if shown else (),
+                query_client.pages(where, "/api/queues"),
                 query_client.pages(where, "/api/jobs", state="running"),
             ),
             cluster_view.pending_of(query_client.pages(where, "/api/pending")),
             overview["pending"]["hidden"],
             datetime.now().astimezone(),
-            () if shown else ("no queues: you may not get them",),
+            tuple(note for right, note in NOTES.items() if not may[right]),
+            may["nodes"],
         )
 
     def explain(self, namespace: str, name: str) -> str:

@@ -191,8 +191,7 @@ class QueryService:
         self, request: pb.UsageQuery, caller: Identity, context: Context
     ) -> pb.UsageReply:
         if self._usage is None:
-            why = "the scheduler keeps no history; start it with --history FILE"
-            raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, why)
+            raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, usage_query.NO_HISTORY)
         if why := usage_query.mistake(request):
             raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, why)
         usage = self._usage

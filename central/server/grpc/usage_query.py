@@ -10,6 +10,7 @@ from protos.stubs import fleet_pb2 as pb
 
 KEYS = ("queue", "namespace", "user", "job", "model")
 SPAN_MOST_S = 90 * 86_400
+NO_HISTORY = "the scheduler keeps no history: start it with --history FILE, or read in its log why the file is not used"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import time
 
 from central.model.json_types import Json
+from central.server.grpc.usage_query import NO_HISTORY
 from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.surveyor import Survey
@@ -61,7 +62,5 @@ class HistoryApi:
 
     def _known(self) -> PastCluster:
         if self._past is None:
-            raise RequestRefused(
-                404, "the scheduler keeps no history; start it with --history FILE"
-            )
+            raise RequestRefused(404, NO_HISTORY)
         return self._past

@@ -1,11 +1,11 @@
-"""The console's data as JSON, limited to the viewer's rights: nodes if they may get nodes, queues if they may get
-queues, gangs and pods of namespaces as `lockstep explain` (central.server.grpc.visibility).
+"""The console's data as JSON, limited to the viewer's rights: nodes if they may get nodes, all queues if they may get
+queues and else those of their gangs, gangs and pods of namespaces as `lockstep explain` does (grpc/visibility.py).
 
 Runs in worker threads. The data come from a survey that all viewers share, so ten viewers cost the scheduling loop no
 more than one. Each answer is bounded: at most NODES_MOST nodes or ROWS_MOST rows, and where the next one continues.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from central.model.json_types import Json
@@ -14,6 +14,7 @@ from central.server.grpc.visibility import Viewer
 from central.server.history.past_cluster import PastCluster
 from central.server.stats.node_rows import HeldGpus, SurveyedNode
 from central.server.stats.pending_rows import PendingRow
+from central.server.stats.queue_rows import QueueRow
 from central.server.stats.surveyor import Survey, SurveySource
 from central.server.version import version
 from central.server.web.history_api import TIME_MOST, HistoryApi
@@ -150,10 +151,19 @@ class WebApi:
         }
 
     def queues(self, request: Request, viewer: Viewer) -> Json:
-        if not viewer.sees_queues():
-            raise RequestRefused(403, "you may not get queues")
+        """Returns all queues; to a viewer who may not get queues those in which gangs that they may see wait or run."""
         survey = self._survey(request)
-        return page_of(request, survey.queues, lambda row: picked(row, _QUEUE))
+        rows: Sequence[QueueRow] = survey.queues
+        if not viewer.sees_queues():
+            own = {row.queue for row in survey.pending if viewer.sees(row.key[0])}
+            own |= {
+                held.queue
+                for node in survey.nodes.values()
+                for held in node.holders
+                if held.gang is not None and viewer.sees(held.namespace)
+            }
+            rows = [row for row in rows if row.name in own]
+        return page_of(request, rows, lambda row: picked(row, _QUEUE))
 
     def pending(self, request: Request, viewer: Viewer) -> Json:
         """The pending gangs by queue, in their order, with their places in it, and those that run while more of their

@@ -179,7 +179,7 @@ def test_a_scheduler_without_a_history(tmp_path: Path, capsys: pytest.CaptureFix
         f"--token-file={tmp_path}/token",
     ]
     assert main(["report", *where, "--server-name=localhost"]) == 4
-    assert "keeps no history; start it with --history FILE" in capsys.readouterr().err
+    assert "keeps no history: start it with --history FILE" in capsys.readouterr().err
     server.server.stop()
 
 

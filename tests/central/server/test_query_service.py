@@ -60,7 +60,7 @@ WAITS: Json = {
 }  # fmt: skip
 PAGES: Json = {
     "/api/jobs": {"rows": [], "size": 0, "next": None},
-    "/api/overview": {"pending": {"gangs": 1, "hidden": 2}, "may": {"queues": True}},
+    "/api/overview": {"pending": {"gangs": 1, "hidden": 2}, "may": {"nodes": True, "queues": True}},
     "/api/pending": {"rows": [WAITS], "next": None},
     "/api/queues": {
         "rows": [queue_row("default", 4.5, running=2), queue_row("research", 2.0, inqueue=1)],

@@ -65,6 +65,8 @@ def test_volcano_at_work_must_go_first(put: Put, lockstep: Lockstep) -> None:
         )
     put(JOBS, mpi("runs", "Running"))
     put(JOBS, mpi("ended", "Completed"))
+    ours = mpi("ours", "Running")
+    put(JOBS, {**ours, "spec": {**ours["spec"], "schedulerName": "lockstep"}})
     numa = mpi("numa", "Pending")
     numa["spec"]["tasks"][0]["topologyPolicy"] = "single-numa-node"
     numa["metadata"]["annotations"] = {"sla-waiting-time": "1h"}

@@ -40,20 +40,24 @@ def test_without_a_terminal_it_prints_every_table_once(lockstep: Lockstep) -> No
     assert "\x1b" not in racks + queues + pending
 
 
-def test_without_the_right_to_see_queues_the_rest_is_shown(
+def test_without_the_rights_to_see_nodes_and_queues_the_rest_is_shown(
     asked_scheduler: AskedScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class NoQueues(CannedAnswers):
+    class Tenant(CannedAnswers):
         def page(self, path: str, query: Mapping[str, str], viewer: Viewer) -> Json:
             found = super().page(path, query, viewer)
-            return {**found, "may": {"queues": False}} if path == "/api/overview" else found
+            may = {"nodes": False, "queues": False}
+            return {**found, "may": may} if path == "/api/overview" else found
 
-    asked_scheduler(NoQueues())
+    asked_scheduler(Tenant())
     assert top_command.run(parser().parse_args(["top"])) == 0
     shown = capsys.readouterr()
-    assert "r1" in shown.out
+    assert "1 pending and 2 of other namespaces" in shown.out
+    assert "node" not in shown.out
+    assert "research" in shown.out
     assert "team/job/waits" in shown.out
-    assert "no queues: you may not get them" in shown.err
+    assert "no racks: you may not get nodes" in shown.err
+    assert "only the queues of your gangs" in shown.err
 
 
 @pytest.mark.usefixtures("scheduler")

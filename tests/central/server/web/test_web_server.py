@@ -116,8 +116,12 @@ def test_others_see_what_they_may_see() -> None:
         assert "totals" not in overview
         assert overview["may"] == {"nodes": False, "queues": False, "what_if": False}
         assert overview["pending"]["hidden"] == 1
-        for path in ("nodes", "queues", "node?name=node-0001"):
+        for path in ("nodes", "node?name=node-0001"):
             assert ask(server, f"/api/{path}", "ann")[0] == 403
+        own = {row["queue"] for row in data(server, "/api/pending", "ann")["rows"]}
+        own |= {row["queue"] for row in data(server, "/api/jobs?state=running", "ann")["rows"]}
+        assert {row["name"] for row in data(server, "/api/queues", "ann")["rows"]} == own
+        assert own < {row["name"] for row in data(server, "/api/queues")["rows"]}
         assert {row["namespace"] for row in data(server, "/api/pending", "ann")["rows"]} == {"ns"}
         assert ask(server, "/api/gang?namespace=hush&name=secret", "ann")[0] == 403
         assert ask(server, "/api/gang?namespace=ns&name=train-0", "ann")[0] == 200
