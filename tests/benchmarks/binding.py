@@ -148,10 +148,10 @@ def bare(plane: Plane) -> Run:
 
 def ours(plane: Plane) -> Run:
     pods(plane, "lockstep", gangs=True)
-    return _timed(plane, _centre(plane))
+    return _timed(plane, centre_argv(plane))
 
 
-def _centre(plane: Plane) -> list[str]:
+def centre_argv(plane: Plane) -> list[str]:
     argv = [sys.executable, "-m", "central", "central", f"--kubeconfig={plane.kubeconfig}"]
     argv += [f"--tls-dir={plane.folder / 'tls'}", f"--listen=127.0.0.1:{free_port()}"]
     return [*argv, f"--workers={WORKERS}", "--agents-wait=0", "--log-level=warning"]
@@ -160,7 +160,7 @@ def _centre(plane: Plane) -> list[str]:
 @contextmanager
 def centre(plane: Plane) -> Iterator[subprocess.Popen[bytes]]:
     with (plane.folder / "centre.log").open("wb") as log:
-        process = subprocess.Popen(_centre(plane), stdout=log, stderr=log, cwd=ROOT)
+        process = subprocess.Popen(centre_argv(plane), stdout=log, stderr=log, cwd=ROOT)
         try:
             yield process
         finally:

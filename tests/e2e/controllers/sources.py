@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def build(source: Source) -> Path:
     if (source.folder / "manager").exists():
         return source.folder
     say(f"building {source.module} {source.version}")
-    told = _go("mod", "download", "-json", f"{source.module}@{source.version}", cwd=Path("/"))
+    told = go("mod", "download", "-json", f"{source.module}@{source.version}", cwd=Path("/"))
     found = json.loads(told)
     if found["Sum"] != source.sum:
         raise Trouble(f"{source.module} {source.version} is {found['Sum']}, not {source.sum}")
@@ -126,7 +127,7 @@ def build(source: Source) -> Path:
         if source.left_out:
             _leave_out(source.left_out, folder / source.manifests / source.kustomization)
         argv = ("-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s -w", "-o")
-        _go("build", *argv, str(folder / "manager"), source.package, cwd=module)
+        go("build", *argv, str(folder / "manager"), source.package, cwd=module)
         if source.folder.exists():
             shutil.rmtree(source.folder)
         folder.rename(source.folder)
@@ -142,12 +143,14 @@ def _leave_out(resource: str, kustomization: Path) -> None:
     file.write_text("".join(kept))
 
 
-def _go(*argv: str, cwd: Path) -> str:
-    go = shutil.which("go")
-    if go is None:
+def go(*argv: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    command = shutil.which("go")
+    if command is None:
         raise Trouble("the controllers are built by Go 1.26; there is none on the PATH")
-    env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": ""}
-    done = subprocess.run([go, *argv], cwd=cwd, env=env, capture_output=True, text=True)
+    own = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", **(env or {})}
+    done = subprocess.run(
+        [command, *argv], cwd=cwd, env={**os.environ, **own}, capture_output=True, text=True
+    )
     if done.returncode:
         raise Trouble(f"go {' '.join(argv)}: {done.stdout[-500:]}{done.stderr[-1500:]}")
     return done.stdout

@@ -298,13 +298,14 @@ def _own_address() -> str:
 @contextmanager
 def running_process(
     command: list[str], log: Path, env: dict[str, str] | None = None
-) -> Iterator[None]:
+) -> Iterator[int]:
+    """Yields the process id."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env
         )
         try:
-            yield
+            yield process.pid
         finally:
             process.kill()
             process.wait()
