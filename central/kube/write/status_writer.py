@@ -248,7 +248,9 @@ class StatusWriter:
         for index in range(len(update.pods) if reason else 0):
             if self._is_outdated(update):
                 return  # the pods may be bound by now
-            pod = _write_condition(client, update, index, self._runtime.time())
+            pod, bound = _write_condition(client, update, index, self._runtime.time())
+            if bound:
+                return  # a newer update says where
             involved = involved or pod
             is_told = placed or index >= PODS_SHOWN or self._is_outdated(update)
             if pod is not None and pod is not involved and not is_told:
@@ -322,12 +324,13 @@ class StatusWriter:
 
 def _write_condition(
     client: LimitedClient, update: UpdateGangStatus, index: int, now: float
-) -> Json | None:
+) -> tuple[Json | None, bool]:
     """Writes the condition of the pod with this index. Behind the first ones, which have the reason, the message
-    names the first."""
+    names the first. Returns a reference to the pod, and whether it was bound meanwhile; then it says again that it is
+    scheduled, as its binding had made it say."""
     name, first = update.pods[index], update.pods[0]
     path = POD.path(update.namespace, name) + "/status"
-    condition = {
+    condition: Json = {
         "type": "PodScheduled",
         "status": "False",
         "reason": CAUSES[update.cause],
@@ -336,7 +339,16 @@ def _write_condition(
     }
     status = {"conditions": [condition], "nominatedNodeName": dict(update.nominated).get(name)}
     reply = client.call("PATCH", path, {"status": status}, STRATEGIC)
-    return _reference(reply, POD, update.namespace, name)
+    pod = _reference(reply, POD, update.namespace, name)
+    bound = pod is not None and bool(
+        (object_of(reply, POD, name).get("spec") or {}).get("nodeName")
+    )
+    if bound:
+        condition |= {"status": "True", "reason": None, "message": None}
+        status["nominatedNodeName"] = None
+        reply = client.call("PATCH", path, {"status": status}, STRATEGIC)
+        pod = _reference(reply, POD, update.namespace, name)
+    return pod, bound
 
 
 def _is_placed(update: UpdateGangStatus) -> bool:

@@ -135,6 +135,21 @@ def test_conditions_have_the_reason_of_the_cause(
     assert [(each["type"], each["reason"]) for each in own] == (expected if expected[0][1] else [])
 
 
+def test_a_pod_that_is_bound_meanwhile_stays_scheduled(
+    client: Client, made: Make, start: Start
+) -> None:
+    """The binding overtakes the reason for which the pod waited."""
+    made(PODS, {**pod("p"), "spec": {**pod("p").get("spec", {}), "nodeName": "n1"}})
+    writer = start(client)
+    writer.put(update("p", has_object=False, pods=("p", "q"), cause="quota"))
+
+    def scheduled() -> tuple[object, ...]:
+        found = client.get(f"{PODS}/p")["status"].get("conditions") or [{}]
+        return tuple(found[0].get(key) for key in ("type", "status", "reason", "message"))
+
+    eventually(lambda: scheduled() == ("PodScheduled", "True", None, None))
+
+
 def test_pods_behind_the_first_name_the_first(client: Client, made: Make, start: Start) -> None:
     names = tuple(f"g-{number}" for number in range(PODS_SHOWN + 2))
     for name in names:
