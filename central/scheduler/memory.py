@@ -23,6 +23,7 @@ from central.scheduler.queues.queue_tree_node import QueueHistory
 from central.scheduler.scheduler import DeviceUsage, Scheduler
 from central.scheduler.state import handlers
 from central.scheduler.state.cluster_state import ClusterState
+from central.scheduler.state.former_nodes import FormerNodes
 from central.scheduler.state.gangs import Gang, GangKey, PreemptionStanding, Published
 from central.scheduler.state.pending_gangs import PendingMemory
 from central.scheduler.status.hypernode_status import HyperNodeStatuses
@@ -67,6 +68,7 @@ class SchedulerMemory:
     nodes: dict[str, NodeMemory] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     held: dict[str, float] = field(default_factory=dict)
+    former_nodes: FormerNodes = field(default_factory=FormerNodes)
     volume_plans: list[tuple[tuple[str, str], str, str]] = field(default_factory=list)
     gangs: dict[GangKey, GangMemory] = field(default_factory=dict)
     queues: dict[str, QueueHistory] = field(default_factory=dict)
@@ -88,6 +90,7 @@ def remember(scheduler: Scheduler) -> SchedulerMemory:
         nodes,
         {**state.pods, **_kept_victims(scheduler)},
         dict(state.owners.held),
+        state.owners.former,
         _volume_plans(state),
         {key: _of_gang(gang) for key, gang in state.gangs.items()},
         scheduler.queues.histories(),

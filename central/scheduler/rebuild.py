@@ -121,6 +121,7 @@ def fold(fresh: Scheduler, facts: Iterable[Fact], memory: SchedulerMemory) -> No
     FactFailed, QueuesFailed and what else goes wrong; then the fresh one is of no use."""
     state = fresh.state
     fresh.pass_time(memory.now)
+    state.owners.former = memory.former_nodes
     pods: list[PodSeen] = []
     for fact in facts:
         if isinstance(fact, PodSeen):

@@ -65,7 +65,21 @@ def attempts(
         found.append(
             PlacementRequest(groups, level, rows, gpus, preferred, (), roles, apart, balanced)
         )
+    if former := _former_rows(state, pods):
+        found = [replace(request, former_rows=former) for request in found]
     return tried, tuple(found)
+
+
+def _former_rows(state: ClusterState, pods: Sequence[Pod]) -> tuple[int, ...]:
+    """The nodes that earlier pods of the pods' controllers have left."""
+    if not state.owners.former.by_owner:
+        return ()
+    owners = dict.fromkeys(
+        owner for pod in pods if (owner := state.owners.owner_of(pod.seen)) is not None
+    )
+    rows = state.snapshot.columns.row
+    nodes = (node for owner in owners for node in state.owners.former.nodes(owner))
+    return tuple(dict.fromkeys(rows[node] for node in nodes if node in rows))
 
 
 def least(requests: Sequence[PlacementRequest]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ Pods are counted and not listed, because equal pods are interchangeable for plac
 gangs with equal requests share one refusal.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from central.model.facts import PodSpec
 from central.scheduler.inventory.pods import PodCounts
@@ -76,7 +76,8 @@ class PlacementRequest:
     empty, or the pods of groups divided. roles: None, or the pods of groups by role. spread: prefer the
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
     unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with
-    another spec, which may be on fewer nodes here: the group's, and that of the pods.
+    another spec, which may be on fewer nodes here: the group's, and that of the pods. former_rows: nodes that the pods
+    are moved to where nothing else tells nodes apart. Whether the request fits does not depend on them.
     """
 
     groups: PodCounts
@@ -90,6 +91,7 @@ class PlacementRequest:
     balanced: bool = False
     unit: str = "gang"
     own_specs: tuple[tuple[PodSpec, PodSpec], ...] = ()
+    former_rows: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def by_islands(self) -> bool:

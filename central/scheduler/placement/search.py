@@ -17,6 +17,7 @@ from central.model.facts import PodSpec
 from central.model.pending_causes import INVALID
 from central.scheduler.placement import (
     explain,
+    former_nodes,
     last_choice,
     role_placement,
     same_devices,
@@ -52,7 +53,8 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
 
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
-    return last_choice.fit(draft, request, partial(same_devices.fit, fit_any=_fit))
+    same = partial(same_devices.fit, fit_any=_fit)
+    return last_choice.fit(draft, request, partial(former_nodes.fit, fit_any=same))
 
 
 def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:

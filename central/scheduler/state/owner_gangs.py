@@ -14,6 +14,7 @@ from dataclasses import replace
 from central.model import controller_gangs
 from central.model.facts import OwnerSeen, PodSeen
 from central.scheduler.state.composite_gangs import CompositeGangs
+from central.scheduler.state.former_nodes import FormerNodes, Owner, was_running
 from central.scheduler.state.replicated_gangs import ReplicatedGangs
 
 WATCHED_OWNERS = ("replicaset/", "statefulset/", "job/")  # no other controllers are watched
@@ -31,6 +32,7 @@ class OwnerGangs:
         self.joined: set[tuple[str, str]] = set()  # those of them whose replicas are one gang
         self.replicated = ReplicatedGangs()
         self.composites = CompositeGangs()
+        self.former = FormerNodes()
         self._by_owner: dict[str, dict[str, None]] = {}
 
     def with_defaults(self, fact: PodSeen) -> PodSeen:
@@ -131,6 +133,8 @@ class OwnerGangs:
         self.held.pop(uid, None)
         if fact is None:
             return
+        if fact.phase == "Running" and not fact.deleting and (owner := self.owner_of(fact)):
+            self.former.left(owner, fact.node)
         siblings = self._by_owner[fact.owner]
         del siblings[uid]
         if not siblings:
@@ -153,8 +157,17 @@ class OwnerGangs:
             self.held.pop(uid, None)
             yield uid
 
+    def owner_of(self, fact: PodSeen) -> Owner | None:
+        """Returns what outlives a rollout: the controller of the pod's ReplicaSet, or its own. None: it has none."""
+        if not fact.owner:
+            return None
+        said = self.seen.get(fact.owner)
+        return fact.namespace, (said.above if said is not None else "") or fact.owner_name
+
     def _update_index(self, fact: PodSeen) -> None:
         before = self.pods.get(fact.uid)
+        if was_running(before, fact) and (owner := self.owner_of(fact)) is not None:
+            self.former.left(owner, fact.node)
         if before is not None and before.owner != fact.owner:
             self.forget_pod(fact.uid)
         if fact.owner:
