@@ -74,12 +74,13 @@ def _former_rows(state: ClusterState, pods: Sequence[Pod]) -> tuple[int, ...]:
     """The nodes that earlier pods of the pods' controllers have left."""
     if not state.owners.former.by_owner:
         return ()
-    owners = dict.fromkeys(
-        owner for pod in pods if (owner := state.owners.owner_of(pod.seen)) is not None
-    )
     rows = state.snapshot.columns.row
-    nodes = (node for owner in owners for node in state.owners.former.nodes(owner))
-    return tuple(dict.fromkeys(rows[node] for node in nodes if node in rows))
+    found: dict[int, None] = {}
+    for fact in {pod.seen.owner: pod.seen for pod in pods}.values():
+        if (owner := state.owners.owner_of(fact)) is not None:
+            nodes = state.owners.former.nodes(owner)
+            found |= dict.fromkeys(rows[node] for node in nodes if node in rows)
+    return tuple(found)
 
 
 def least(requests: Sequence[PlacementRequest]) -> tuple[int, int]:
