@@ -170,8 +170,9 @@ const SHOWN = {
   },
   queues: async (overview, parameters, at) => {
     const pending = await get("/api/pending", { limit: 500, ...at });
-    if (!overview.may.queues) return lists.ownQueues(pending, overview.at);
-    return lists.queues(await get("/api/queues", { limit: 500, ...at }), pending, curves, overview.at);
+    const found = await get("/api/queues", { limit: 500, ...at });
+    const note = overview.may.queues ? [] : [soft("You may not get queues: these are the queues in which your gangs wait or run.")];
+    return [...note, ...lists.queues(found, pending, curves, overview.at)];
   },
   nodes: async (overview, parameters, at) => {
     await nodes(at, overview);

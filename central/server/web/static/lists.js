@@ -21,11 +21,15 @@ export function totals(overview) {
   return found.map(([name, value, kind]) => element("div", {}, element("dt", {}, name), element("dd", { class: kind || "" }, String(value))));
 }
 
-// The tree, with what waits in each queue in its order. pending: the page of all pending gangs. curves: {times, queues} of
+// The tree, with what waits in each queue in its order; a queue whose parent the viewer may not see is a root. pending: the page of all pending gangs. curves: {times, queues} of
 // the last day, or null where no history is kept.
 export function queues(page, pending, curves, now) {
   const below = new Map();
-  for (const each of page.rows) below.set(each.parent, [...(below.get(each.parent) || []), each]);
+  const known = new Set(page.rows.map((each) => each.name));
+  for (const each of page.rows) {
+    const parent = known.has(each.parent) ? each.parent : "";
+    below.set(parent, [...(below.get(parent) || []), each]);
+  }
   const waits = new Map();
   for (const each of pending.rows) if (each.place !== null) waits.set(each.queue, [...(waits.get(each.queue) || []), each]);
   const rows = [];
@@ -40,13 +44,6 @@ export function queues(page, pending, curves, now) {
   const heads = [["queue"], ["GPUs in use"], ...(curves ? [["last day"]] : []), ["used", "number"], ["deserved", "number"], ["guarantee", "number"], ["fair share", "number"], ["at most", "number"], ["requested", "number"], ["lent / borrowed"], ["gangs"]];
   const more = page.size - page.rows.length;
   return [table(heads, rows, "Queues", "stacked"), more > 0 ? soft(`and ${more} more`) : ""];
-}
-
-// What a user without the right to see queues sees: those of their own pending gangs.
-export function ownQueues(pending, now) {
-  const names = [...new Set(pending.rows.map((each) => each.queue))].sort(byName);
-  const found = names.flatMap((name) => [element("h3", {}, link(name, "jobs", [], { queue: name })), waiting(pending.rows.filter((each) => each.queue === name && each.place !== null), now)]);
-  return [soft("You may not get queues; these are the queues in which your gangs wait."), ...(found.length ? found : [soft("None of your gangs is pending.")])];
 }
 
 function waiting(rows, now) {
