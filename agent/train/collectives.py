@@ -67,6 +67,21 @@ def leave() -> None:
             group.destroy_process_group()
 
 
+def forget_meshes() -> None:
+    """Clears what PyTorch has stored about DTensors by their meshes. Two meshes of the same ranks count as equal there,
+    but this process may have had another rank in the one before: its parts would be those of that rank."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("torch.distributed.tensor"):
+            for each in [*vars(module).values()]:
+                clear = getattr(each, "cache_clear", None)
+                if callable(clear) and not isinstance(each, type):
+                    clear()
+    tensor: Any = sys.modules.get("torch.distributed.tensor")
+    with contextlib.suppress(AttributeError):
+        tensor.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache.cache_clear()
+        sys.modules["torch._C"]._clear_DTensor_sharding_propagator_cache()
+
+
 def _open() -> dict[int, str]:
     found = {}
     with contextlib.suppress(OSError):

@@ -204,6 +204,7 @@ class Job:
         """Runs _turn(). Ends the process if it is cut off from the coordinator and from the other members, or replaced,
         and its collectives if another member is lost without which no step is taken."""
         undo.begin_turn()
+        collectives.forget_meshes()
         before = frozenset(collectives.sockets().values())
         lease = membership.lease
         lease.begin()

@@ -231,6 +231,31 @@ print(json.dumps([source, counters["n"], before == after, says]))
         assert "lockstep_train.torch.load()" in says
 
 
+OTHER_RANK = (
+    MODEL
+    + """
+def offsets(model):
+    return [each.__create_chunk_list__()[0].offsets[0] for each in model.state_dict().values()]
+def trained():
+    model, optimizer, schedule = build(mesh(2))
+    model(torch.rand(8, 12).double()).square().mean().backward()
+    optimizer.step()
+    return model
+first = offsets(trained())
+dist.destroy_process_group()
+lt.collectives.forget_meshes()
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/again", rank=1 - world.rank, world_size=2)
+print(json.dumps([first, offsets(trained())]))
+"""
+)
+
+
+def test_parts_are_those_of_the_present_rank(tmp_path: Path) -> None:
+    """Also where the size is that of an earlier turn, in which the process had another rank."""
+    of_rank = [[0, 0, 0, 0], [8, 8, 2, 2]]
+    assert ranks(2, OTHER_RANK, tmp_path) == [of_rank, of_rank[::-1]]
+
+
 # As torch_training.SCRIPT, with a model that is divided anew in each turn.
 ELASTIC = """
 import json, os, sys, time
