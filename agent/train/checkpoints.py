@@ -243,6 +243,10 @@ class Checkpoints:
             _log.error("%s; there is no whole one before", "; ".join(damaged))
         return None
 
+    def newest_step(self) -> int:
+        """Returns the step of the newest complete checkpoint; -1: there is none."""
+        return max((each.step for each in self._complete()), default=-1)
+
     def _choice(self, whole: Mapping[str, Saved]) -> tuple[list[str], list[str]]:
         """Returns the names of checkpoints to try, and a sentence for each newer one that is not whole. Those after the
         one that the record names are of generations that did not count."""

@@ -141,10 +141,13 @@ class CoordinatorClient:
             self._host, self._port, timeout=timeout_s, context=context
         )
 
+    def token(self) -> str:
+        """Returns the Job's token; "": it has none."""
+        return Path(self._token_file).read_text().strip() if self._token_file else ""
+
     def _authorization(self) -> dict[str, str]:
-        if not self._token_file:
-            return {}
-        return {"Authorization": f"Bearer {Path(self._token_file).read_text().strip()}"}
+        token = self.token()
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -26,10 +26,10 @@ from .replicas import (
     random_state,
     restore_random_state,
 )
-from .sharded import load, save
+from .sharded import keep, load, save
 from .standstill import computed
 
-__all__ = ["RecordStream", "ReplicasDiffer", "load", "save", "seed", "share"]
+__all__ = ["RecordStream", "ReplicasDiffer", "keep", "load", "save", "seed", "share"]
 
 
 _hooked: Any = weakref.WeakSet()  # models

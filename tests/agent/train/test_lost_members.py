@@ -43,13 +43,17 @@ def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict
     return [last[0] | {"ids": missing[at::lacking]} for at in range(lacking)]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Curve:
+def _alone(folder: Path, script: str) -> Curve:
     with ExitStack() as made:
-        alone = Training(made, tmp_path_factory.mktemp("all") / "alone", [1], [])
+        alone = Training(made, folder / "alone", [1], [], script)
         alone.start(STEPS, BATCH, 0.0)
         alone.finish()
         return Curve(alone.lines())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Curve:
+    return _alone(tmp_path_factory.mktemp("all"), torch_training.SCRIPT)
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +82,13 @@ class Story:
     def pids(self, size: int = 0) -> set[int]:
         return {one["pid"] for one in self.training.lines() if size in (0, one["size"])}
 
-    def replace(self, lost: int) -> None:
-        self.training.resize([member for member in range(4) if member != lost])
+    def replace(self, *lost: int) -> None:
+        self.training.resize([member for member in range(4) if member not in lost])
 
-    def finish(self, lost: int) -> None:
-        self.team.kill(f"m{lost}")
-        for name in self.team.running.keys() - {f"m{lost}"}:
+    def finish(self, *lost: int) -> None:
+        for member in lost:
+            self.team.kill(f"m{member}")
+        for name in self.team.running.keys() - {f"m{member}" for member in lost}:
             assert self.team.ended(name) == 0, self.training.story()
 
     def counted(self, ids: dict[int, list[int]]) -> tuple[Curve, list[int]]:
@@ -184,16 +189,36 @@ def test_a_member_that_stops_behind_its_last_collective_costs_nothing(
     curve.equals(undisturbed)
 
 
-@pytest.mark.nightly
-def test_divided_state_goes_on_from_its_checkpoint(stack: ExitStack, tmp_path: Path) -> None:
-    """Each rank has a part, so the last whole step is that of the checkpoint; the processes live on."""
-    story = Story(stack, tmp_path, ELASTIC)
-    story.training.reaches(60, 3)
-    story.team.running["m1"].send_signal(signal.SIGSTOP)
-    story.training.reaches(51, 2)
-    story.replace(1)
-    story.finish(1)
-    curve, again = story.counted({})
-    assert len(again) <= 50
-    assert len(story.pids()) == 4
-    assert curve.size_changes() == [3, 2, 3]
+KEPT = ELASTIC.replace(
+    "        if step % 50 == 0 or stop:\n",
+    "        lt.torch.keep(job, step, model, optimizer, schedule, order)\n        if step % 50 == 0 or stop:\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "lost", "bounds"),
+    [
+        pytest.param(ELASTIC, (1,), (30, 50), id="storage"),
+        pytest.param(KEPT, (1,), (0, 2), id="memory"),
+        pytest.param(KEPT, (1, 2), (30, 50), id="the peer as well", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_lost_part_of_a_divided_state(
+    stack: ExitStack, tmp_path: Path, script: str, lost: tuple[int, ...], bounds: tuple[int, int]
+) -> None:
+    """The processes live on, from the last checkpoint, or from the copies that others have in memory."""
+    undisturbed = _alone(tmp_path, ELASTIC)
+    story = Story(stack, tmp_path, script)
+    story.training.reaches(85, 3)
+    for member in lost:
+        story.team.kill(f"m{member}")
+    at, size = time.time(), 3 - len(lost)
+    after_s = story.training.reaches(1, size) - at
+    story.replace(*lost)
+    story.finish(*lost)
+    curve, again = story.counted(undisturbed.ids)
+    print(f"{after_s:.1f} s without a step, {len(again)} steps twice")
+    assert bounds[0] <= len(again) <= bounds[1]
+    assert len(story.pids()) == 4, "no process was started again"
+    assert curve.size_changes()[-3:] == [3, size, 4 - len(lost)]
+    curve.equals(undisturbed)

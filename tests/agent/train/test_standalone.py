@@ -15,6 +15,7 @@ from tests.architecture.sources import ROOT, files, tree
 # Used where they are there: file -> package.
 OPTIONAL = {
     ("permutation.py", "numpy"),
+    ("kept_state.py", "torch"),
     ("pair_check.py", "torch"),
     ("replicas.py", "torch"),
     ("sharded.py", "torch"),
