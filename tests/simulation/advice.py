@@ -103,7 +103,7 @@ def _end_those_with_gpus(situation: Situation, found: re.Match[str]) -> Situatio
 
 def _add_what_lacks(situation: Situation, found: re.Match[str]) -> Situation:
     """One pod gets exactly what the sentence says, several as much as all of them request."""
-    parts = re.findall(r"(\S+) of \S+ ([a-zA-Z]+)", found["parts"])
+    parts = re.findall(r"(\S+) of \S+ ([^\s,]+)", found["parts"])
     for lacks, resource in parts:
         name = recount.resource(resource)
         exact = len(situation.pods) == len(parts) == 1
@@ -151,7 +151,7 @@ def _ask_for_less(situation: Situation, found: re.Match[str]) -> Situation:
 
 
 def _ask_for_what_one_has(situation: Situation, found: re.Match[str]) -> Situation:
-    for has, resource in re.findall(r"(\S+) of \S+ ([a-zA-Z]+)", found["parts"]):
+    for has, resource in re.findall(r"(\S+) of \S+ ([^\s,]+)", found["parts"]):
         name = recount.resource(resource)
         most = {name: recount.amount(name, has)}
         situation = _specs(situation, lambda spec, most=most: _requests(spec, **most))  # type: ignore[misc]
@@ -199,12 +199,12 @@ REMEDIES: tuple[tuple[str, Remedy], ...] = (
     (r"nodes?: [^;)]*\bhost port", lambda at, _: _rules(at, ports=())),
     (r"by (?:their )?anti-affinity", lambda at, _: _rules(at, apart=())),
     (r"by (?:their anti-affinity, ports|their host port)", lambda at, _: _rules(at, ports=())),
-    (
-        r"fit together under their",
-        lambda at, _: _rules(at, apart=(), spread=(), near=None, ports=()),
-    ),
+    (r"together under [^(;]*\bpod anti-affinity", lambda at, _: _rules(at, apart=())),
+    (r"together under [^(;]*\bpod affinity", lambda at, _: _rules(at, near=None)),
+    (r"together under [^(;]*\btopology spread", lambda at, _: _rules(at, spread=())),
+    (r"together under [^(;]*\bhost port", lambda at, _: _rules(at, ports=())),
     (r"even if empty, [^;]*?(?P<most>\d+)$", _use_fewer),
-    (r"has (?:\S+) (?P<resource>[A-Za-z]+), the most is (?P<most>[^\s;(]+)", _ask_for_less),
+    (r"has (?:\S+) (?P<resource>[^\s,]+), the most is (?P<most>[^\s;(]+)", _ask_for_less),
     (r"all that one .* requests; \S+ has (?P<parts>[^;(]+)", _ask_for_what_one_has),
     (
         r"queue (?P<queue>\S+) uses (?P<used>\S+) of its capability of \S+ (?P<resource>\S+?);"

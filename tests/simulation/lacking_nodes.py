@@ -48,10 +48,11 @@ class LackingNodes:
             left = {name: max(self.counts.free(node, name, held), 0) for name in asked}
             floors = {name: left[name] // amount for name, amount in asked.items()}
             fits = min(floors.values())
-            stops = sorted(name for name in asked if floors[name] == fits and name not in devices)
+            parts = [name for name in asked if name in devices or name.startswith("hca_")]
+            stops = sorted(name for name in asked if floors[name] == fits and name not in parts)
             if stops:
                 lacks = {name: (fits + 1) * asked[name] - left[name] for name in stops}
-                alone = not any(floors[name] == fits for name in devices)
+                alone = not any(floors[name] == fits for name in parts)
                 found.setdefault((alone, tuple(stops)), []).append((lacks, fits))
         texts = set()
         for (alone, names), nodes in found.items():
@@ -67,7 +68,7 @@ class LackingNodes:
 def _lack_clause(spec: PodSpec, lacks: Sequence[tuple[str, Sequence[int]]]) -> str:
     parts = [
         f"{'at least ' if max(by_node) > min(by_node) else ''}{recount.said(name, min(by_node))}"
-        f" of {wording.quantity(name, spec.request(name))}"
+        f" of {wording.quantity(name, spec.request(name)) if name != 'pods' else '1 place for pods'}"
         for name, by_node in lacks
     ]
     one = lacks and len(lacks[0][1]) == 1

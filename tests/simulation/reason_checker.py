@@ -460,6 +460,14 @@ class ReasonChecker(QueueReasons, NeverReasons, LackingNodes):
             most = max((self.counts.free(node, GPU) for node in usable), default=0)
             on_one = most if most < spec.request(GPU) <= free else None
             assert (match["most"] and int(match["most"])) == on_one or not exact, f"{on_one} on one"
+            sizes = [
+                len(part)
+                for each in usable
+                for part in self.counts.free_parts(each, match["noun"] or "node", held)
+            ]
+            assert not (match["part"] and exact) or int(match["part"]) == max(sizes), sizes
+            lost = sum(max(0, each.installed() - each.allocatable().get(GPU, 0)) for each in usable)
+            assert int(match["ill"] or lost) == lost or not exact, f"{lost} are not offered"
             if exact:
                 assert said == (free, total, len(usable), kept), (free, total, len(usable), kept)
             else:

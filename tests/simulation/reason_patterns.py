@@ -77,7 +77,7 @@ NOWHERE = re.compile(  # they are in several domains, or in none
     r"(?P<outside>, which (?:is|are) in no \S+?)?(?:$|; )"
 )
 CERTAIN = re.compile(rf"(?P<certain>can never start: .*?)(?:$|; (?={AFTER}))")
-TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*rules(?: \((?:[^()]|\([^()]*\))*\))?(?:$|; )"
+TOGETHER = r"(\d+) of (\d+) fit together under [^;(]*?(?: \((?:[^()]|\([^()]*\))*\))?(?:$|; )"
 SHARED_NEVER = re.compile(
     r"by their (?P<rule>anti-affinity|host port) no two of (?P<pods>\d+) pods may share a (?P<noun>\S+), and "
     r"(?:they may use (?P<most>\d+) \S+|no (?P<level>.+?) has more than (?P<inside>\d+) \S+ that they may use"
@@ -85,6 +85,8 @@ SHARED_NEVER = re.compile(
 )
 FREE_GPUS = re.compile(
     r"(\d+) of (\d+) GPUs free on (\d+) nodes?(?:, at most (?P<most>\d+) on one)?"
+    r"(?:, at most (?P<part>\d+) (?:in|under) one (?P<noun>island|NUMA node|PCIe switch))?"
+    r"(?:, (?P<ill>\d+) more unhealthy or not offered)?"
     r"(?:, (?P<kept>\d+) of them reserved for (?P<owners>.*))?"
 )
 LACKING = re.compile(r"(\d+) nodes? (?:ha(?:s|ve) GPUs free and |also )?lacks? .*")

@@ -132,7 +132,13 @@ def changes(spec: PodSpec) -> bool:
 
 
 def resource(words: str) -> str:
-    names = {"GPU": GPU, "RDMA handle": "hca_handle", "RDMA object": "hca_object", "pod": "pods"}
+    names = {
+        "GPU": GPU,
+        "RDMA handle": "hca_handle",
+        "RDMA object": "hca_object",
+        "pod": "pods",
+        "place": "pods",
+    }
     one = words.removesuffix("s")
     if one.endswith(" slice"):
         return MIG + one.removesuffix(" slice")

@@ -5,13 +5,14 @@ Design: docs/design/filters.md
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
 from central.model import selectors, wording
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
-from central.model.pod_rules import Apart, Near, Port, Spread
+from central.model.pod_rules import Apart, Near, Port, Rules, Spread
 from central.model.volumes import VolumeRequest, Volumes
 from central.scheduler.device_claims import device_reasons
 from central.scheduler.filters import node_filters
@@ -276,6 +277,20 @@ def _words(rule: Rule) -> str:
     if isinstance(rule, Spread):
         return rule.key
     return " and ".join(wording.labels(each.labels or ()) for each in rule.peers.selectors)
+
+
+def describe_rules(specs: Iterable[PodSpec]) -> str:
+    """What the pods' places beside each other follow from, for messages."""
+    found = set[str]()
+    for spec in specs:
+        rules = spec.rules or Rules()
+        near = [rules.near] if rules.near is not None else []
+        for why, of in ((NEAR, near), (APART, rules.apart), (SPREAD, rules.spread)):
+            found.update(REFUSALS[why].format(_words(rule)) for rule in of)
+        found.update(f"host port {port.number}" for port in rules.ports)
+        found.update(["their volumes"] if spec.volumes is not None else [])
+        found.update(["their device claims"] if spec.devices is not None else [])
+    return wording.some(found) or "rules of other pods"
 
 
 def describe_requests(volumes: Volumes) -> str:

@@ -11,6 +11,7 @@ only two fit, one on each NIC, although 30 handles are left.
 Design: docs/design/nics.md
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -110,6 +111,19 @@ def capacities(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSp
         one = nics.get(row)
         found.append(PLENTY if one is None else one.capacity(one.request(spec)))
     return found
+
+
+def most_left(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> str:
+    """Returns the highest number of handles that one more pod could have, as in ", at most 20"; empty: handles are not
+    what is short."""
+    found = [one for row in rows if (one := nics.get(row)) is not None]
+    asked = dict(spec.rdma_limits).get(KEYS[0], 0)
+
+    def is_too_many(handles: int) -> bool:
+        return not any(one.capacity(one.request(spec)._replace(handles=handles)) for one in found)
+
+    most = bisect_left(range(1, asked + 1), x=True, key=is_too_many)
+    return f", at most {most}" if 0 < most < asked else ""
 
 
 def from_topology(topology: NodeTopology) -> NicCapacity | None:

@@ -23,7 +23,7 @@ from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU_SHARE, ISLAND, NUMA, PCIE_SWITCH
+from protos.names import ISLAND, NUMA, PCIE_SWITCH
 from protos.slicing import is_slice
 
 NOT_TOGETHER = "each pod type fits on its own, but not all together"
@@ -147,7 +147,7 @@ def details(
 ) -> str:
     """In brackets: what is free on the rows and what is short there for that many pods, and which nodes are refused.
     among: the rows that the pods are confined to; None: to none."""
-    short = _short_of(snapshot, view, rows, fitting, count)
+    short = _short_of(snapshot, view, rows, required, fitting=fitting, count=count)
     return _in_brackets([*short, *_not_considered(snapshot, view, required, among)])
 
 
@@ -263,7 +263,13 @@ def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:
 
 
 def _short_of(
-    snapshot: Snapshot, view: PodClassCapacity, rows: Ints, fitting: int, count: int
+    snapshot: Snapshot,
+    view: PodClassCapacity,
+    rows: Ints,
+    required: str,
+    *,
+    fitting: int,
+    count: int,
 ) -> list[str]:
     """The free GPUs of the candidate's nodes that can serve such a pod when nothing else runs there, and what stops
     more of the pods."""
@@ -272,7 +278,7 @@ def _short_of(
         usable = usable[empty.able[usable]]
     details = []
     if view.gpus and len(usable):
-        details.append(_free_gpus(snapshot, usable, view.gpus))
+        details.append(_free_gpus(snapshot, usable, view.gpus, required))
     slices = [name for name, _ in view.spec.requests if is_slice(name)]
     details += [_free_slices(snapshot, name, usable) for name in slices]
     if fitting >= count or not len(usable):
@@ -284,7 +290,8 @@ def _short_of(
         by_row = nic_limits.capacities(snapshot.columns.nics, usable.tolist(), view.spec)
         most = np.array(by_row, dtype=np.int64)
         if (by_nics := sum(by_row)) < count:
-            details.append(f"short of {wording.nics(view.spec)}: enough for {by_nics}")
+            left = nic_limits.most_left(snapshot.columns.nics, usable.tolist(), view.spec)
+            details.append(f"short of {wording.nics(view.spec)}{left}: enough for {by_nics}")
     details += _lacking(snapshot, view, usable, most)
     by_volumes = view.interpod.volume_capacity() if view.interpod is not None else None
     if by_volumes is not None and (enough := int(by_volumes[usable].sum())) < count:
@@ -317,7 +324,7 @@ def _lacking(snapshot: Snapshot, view: PodClassCapacity, rows: Ints, most: Ints)
         left = np.maximum(columns.free[rows, column] if column else columns.gpus.count[rows], 0)
         if not column or is_slice(names[column]):
             most = np.minimum(most, left // amount)
-        elif names[column] != GPU_SHARE:
+        elif names[column] not in never_fits.NOT_LASTING:  # shares and NIC limits are counted apart
             free[names[column]] = left, amount
     fits = np.minimum.reduce([most, *(left // amount for left, amount in free.values())])
     stops = {name: left // amount == fits for name, (left, amount) in sorted(free.items())}
@@ -345,7 +352,7 @@ def _lack(lacks: Sequence[tuple[str, Ints, int]]) -> str:
     pod requests."""
     said = [
         f"{'at least ' if (by_node > by_node.min()).any() else ''}{wording.amount(name, int(by_node.min()))}"
-        f" of {wording.quantity(name, asked)}"
+        f" of {wording.quantity(name, asked) if name != 'pods' else '1 place for pods'}"
         for name, by_node, asked in lacks
     ]
     return f"{wording.plural(len(lacks[0][1]), 'lacks', 'lack')} {' and '.join(said)}"
@@ -360,9 +367,9 @@ def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
     return found
 
 
-def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
-    """Returns how many GPUs no pod has, the most on one node if that is less than a pod asks, and how many are reserved
-    for other gangs."""
+def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int, required: str) -> str:
+    """Returns how many GPUs no pod has, the most on one node, or in one part of a node that is required, if that is
+    less than a pod asks, how many cannot be used, and how many are reserved for other gangs."""
     counted = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     counted[rows] = True
     free = snapshot.gpus_with_reserved()
@@ -382,7 +389,26 @@ def _free_gpus(snapshot: Snapshot, rows: Ints, asked: int) -> str:
     text = f"{here} of {total} GPUs free on {wording.counted(len(rows), 'node')}"
     if most < asked <= here:
         text += f", at most {most} on one"
+    elif required in island_masks.PARTS and not reserved:
+        part = _most_in_part(snapshot, rows, required)
+        text += f", at most {part} {never_fits.in_one(required)}" if 0 < part < asked else ""
+    ill = snapshot.columns.gpus.installed[rows] - snapshot.columns.allocatable[rows, 0]
+    if (lost := int(np.maximum(ill, 0).sum())) and most < asked:
+        text += f", {lost} more unhealthy or not offered"
     return f"{text}, {reserved}{_RESERVED_FOR}{wording.some(owners)}" if reserved else text
+
+
+def _most_in_part(snapshot: Snapshot, rows: Ints, level: str) -> int:
+    """Returns the most GPUs that no pod has in one part of a node."""
+    gpus = snapshot.columns.gpus
+    return max(
+        (
+            (mask & gpus.free_mask[row]).bit_count()
+            for row in rows.tolist()
+            for mask in island_masks.masks(gpus.shape[row], level)
+        ),
+        default=0,
+    )
 
 
 def names_holders(reason: str, holders: str) -> bool:
@@ -403,7 +429,12 @@ def _free_shares(snapshot: Snapshot, view: PodClassCapacity, rows: Ints) -> str:
 def _free_slices(snapshot: Snapshot, name: str, rows: Ints) -> str:
     column = snapshot.columns.column.get(name)
     if column is None or not (total := int(snapshot.columns.allocatable[rows, column].sum())):
-        return f"there are no {wording.resource(name)}"
+        nodes = [node for node in snapshot.columns.nodes if node is not None]
+        others = {
+            each for node in nodes for each, n in node.allocatable.items() if n and is_slice(each)
+        }
+        there = f", only {wording.some(map(wording.resource, others))}" if others - {name} else ""
+        return f"there are no {wording.resource(name)}{there}"
     free = int(np.maximum(snapshot.columns.free[rows, column], 0).sum())
     return (
         f"{free} of {total} {wording.resource(name)} free on {wording.counted(len(rows), 'node')}"

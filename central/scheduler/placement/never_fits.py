@@ -45,7 +45,8 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
     if not len(rows) and not lasting.refused:
         return ""
     if not len(rows) and (refusals or _changes(view)):
-        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}"
+        there = _values_there(snapshot, view.spec)
+        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}{there}"
     if not len(rows):  # they are too small as well
         rows = np.array(sorted(snapshot.columns.row.values()))
     names, most = resource_names(snapshot, view), lasting.of_row[rows]
@@ -56,9 +57,10 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
         if column == ABSENT and is_offered(snapshot, resource):
             return ""
         if asked > best:
-            short.append(
-                f"{where} has {wording.quantity(resource, asked)}, the most is {wording.amount(resource, best)}"
-            )
+            needed = wording.quantity(resource, asked)
+            if not best:  # it may be another vendor's than the nodes have
+                needed = f"{wording.amount(resource, asked)} {resource}"
+            short.append(f"{where} has {needed}, the most is {wording.amount(resource, best)}")
     if not short:
         missing = np.maximum(1 - most / view.amounts, 0).sum(axis=1)
         closest = int(np.lexsort((snapshot.columns.name_rank()[rows], missing))[0])
@@ -72,6 +74,20 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
         node = snapshot.columns.names[rows[closest]]
         short = [f"{where} has all that {one} requests; {node} has {' and '.join(has)}"]
     return f"{wording.NEVER}: {'; '.join(short)}{_in_brackets(refusals)}"
+
+
+def _values_there(snapshot: Snapshot, spec: PodSpec) -> str:
+    """Says which values a label has, of which the pods name only others."""
+    terms = (each for term in spec.node_terms or () for each in term if each.operator == "In")
+    named = {key: {value} for key, value in spec.node_selector} | {
+        each.key: set(each.values) for each in terms if not each.field
+    }
+    nodes = [node for node in snapshot.columns.nodes if node is not None]
+    for key, values in named.items():
+        there = {node.labels[key] for node in nodes if key in node.labels}
+        if not there & values:
+            return f"; {key} is {wording.some(there)}" if there else f"; no node has label {key}"
+    return ""
 
 
 def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]:

@@ -17,6 +17,7 @@ import numpy as np
 from central.model import limits
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
+from central.scheduler.filters import interpod
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import node_choices
@@ -25,7 +26,6 @@ from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND
 
-TOGETHER = "fit together under their pod affinity, anti-affinity, spread, port and volume rules"
 TRIED = 32  # domains of a level that are tried
 
 
@@ -122,7 +122,8 @@ def fit(
                 if assigned == counts:
                     return draft.assignments[mark:]
                 most = max(most, assigned)
-    raise DoesNotFit(f"{most} of {counts} {TOGETHER}")
+    rules = interpod.describe_rules(spec for spec, _ in groups)
+    raise DoesNotFit(f"{most} of {counts} fit together under {rules}")
 
 
 def assign_all(draft: Draft, groups: PodCounts, rows: Ints, within: int) -> int:

@@ -68,7 +68,10 @@ def test_at_most_three_resources_tell_kinds_apart() -> None:
 def test_the_kind_that_no_node_may_run_is_named() -> None:
     anywhere, nowhere = factories.spec(1), replace(factories.spec(2), node_selector=(("a", "b"),))
     said = reason(anywhere, nowhere, nowhere)
-    assert "can never start: no node may run the 2 pods x 2 GPUs (1 node: node selector)" in said
+    assert (
+        "can never start: no node may run the 2 pods x 2 GPUs (1 node: node selector a=b); no node has label a"
+        in said
+    )
 
 
 def test_a_pod_that_no_node_is_large_enough_for() -> None:

@@ -61,7 +61,7 @@ def test_enough_gpus_on_one_node_are_not_counted_as_few() -> None:
 def test_a_node_that_lacks_two_resources_is_counted_once() -> None:
     a = node("a", cpu=8 * CORES, pods=1)
     assert details(a, runs("a", 0, 7), waits(1, 4)) == (
-        "8 of 8 GPUs free on 1 node; 1 node has GPUs free and lacks 3 of 4 cpu and 1 of 1 pod"
+        "8 of 8 GPUs free on 1 node; 1 node has GPUs free and lacks 3 of 4 cpu and 1 of 1 place for pods"
     )
 
 
@@ -101,7 +101,7 @@ def test_the_resource_that_stops_most_nodes_is_first() -> None:
     facts += [runs("b", 0, 1), runs("c", 0, 1), runs("a", 0, 5), factories.gang("g", 2)]
     facts += [pod(f"g-{rank}", 1, "g", cpu=4 * CORES) for rank in range(2)]
     assert details(*facts) == (
-        "24 of 24 GPUs free on 3 nodes; 2 nodes have GPUs free and lack 1 of 1 pod; "
+        "24 of 24 GPUs free on 3 nodes; 2 nodes have GPUs free and lack 1 of 1 place for pods; "
         "1 node has GPUs free and lacks 3 of 4 cpu for one more pod"
     )
 
