@@ -140,6 +140,7 @@ class Checkpoints:
         self.folder, self._record, self._keep = Path(folder), record, keep
         self._running: list[threading.Thread] = []
         self._failed: BaseException | None = None
+        self._turns = 0
 
     def save(
         self,
@@ -264,6 +265,11 @@ class Checkpoints:
             f"checkpoint {name} is not whole" for name in sorted(torn) if (_step(name) or 0) > least
         ]
 
+    def begin_turn(self) -> None:
+        """Forgets failures of saves that began in earlier turns: those needed a member that is lost."""
+        self._turns += 1
+        self._failed = None
+
     def wait(self) -> None:
         """Waits until all asynchronous parts are written."""
         for thread in self._running:
@@ -272,12 +278,15 @@ class Checkpoints:
         self._raise()
 
     def _later(self, saving: _Saving, future: Future[Any], saved: Callable[[], None]) -> None:
+        turn = self._turns
+
         def finish() -> None:
             try:
                 future.result()
                 self._finish(saving)
-            except Exception as error:  # noqa: BLE001  raised by the next save() or wait()
-                self._failed = error
+            except BaseException as error:  # noqa: BLE001  PyTorch's CheckpointException is one
+                if turn == self._turns:
+                    self._failed = error  # raised by the next save() or wait()
             finally:
                 saved()
 

@@ -205,6 +205,7 @@ class Job:
         and its collectives if another member is lost without which no step is taken."""
         undo.begin_turn()
         collectives.forget_meshes()
+        self.checkpoints.begin_turn()
         before = frozenset(collectives.sockets().values())
         lease = membership.lease
         lease.begin()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import Future
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,23 @@ def test_each_rank_reads_its_share_of_the_parts(tmp_path: Path, rank: int) -> No
     assert found is not None
     assert found.step == 2
     assert made.latest(Together(rank, (names, []), others=False)) is None, "the other's are damaged"
+
+
+@pytest.mark.parametrize("ends_late", [False, True])
+def test_a_failure_counts_in_the_turn_of_its_save(tmp_path: Path, ends_late: bool) -> None:
+    """The next save raises it. In a later turn, after the loss of a member, it is forgotten."""
+    for is_later in (False, True):
+        made, future = Checkpoints(str(tmp_path), Recorded()), Future[None]()
+        made.save(1, 1, lambda path, end=future: end, rank=0, parts=1, data={})  # type: ignore[misc]
+        if not ends_late:
+            future.set_exception(SystemExit("a member is lost"))
+            made._running[0].join()
+        if is_later:
+            made.begin_turn()
+        if ends_late:
+            future.set_exception(SystemExit("a member is lost"))
+        if is_later:
+            made.wait()
+        else:
+            with pytest.raises(RuntimeError, match="not saved: a member is lost"):
+                made.wait()

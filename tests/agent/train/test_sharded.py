@@ -231,6 +231,32 @@ print(json.dumps([source, counters["n"], before == after, says]))
         assert "lockstep_train.torch.load()" in says
 
 
+FAILS = (
+    MODEL
+    + """
+import torch.distributed.checkpoint.default_planner as planner
+planner._validate_global_plan = lambda *given: ["a part is missing"]
+job = lt.job.present_job()
+order = lt.Order(1000, 24)
+model, optimizer, schedule = build(mesh(2))
+next(order.steps(world))
+lt.torch.save(job, 1, model, optimizer, order)
+try:
+    job.checkpoints.wait()
+    says = ""
+except RuntimeError as error:
+    says = str(error)
+print(json.dumps(says))
+"""
+)
+
+
+def test_a_save_that_fails_beside_training_is_an_error(tmp_path: Path) -> None:
+    for says in ranks(2, FAILS, tmp_path):
+        assert "an earlier checkpoint was not saved" in says
+        assert "a part is missing" in says
+
+
 OTHER_RANK = (
     MODEL
     + """
