@@ -3,6 +3,7 @@ defines it. Free capacity is counted in the snapshot, and rules between pods in 
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ CONDITION_TAINTS = "node.kubernetes.io/"  # Kubernetes sets and removes them by 
 def untolerated_taint(spec: PodSpec, node: NodeSeen) -> str:
     """Names all such taints, those of node conditions only if there are no others. The value is named where the pod
     tolerates the key with another one."""
+    if not node.taints:
+        return ""
     tolerated = {each.key for each in spec.tolerations}
     keys = [
         f"{taint.key}={taint.value}" if taint.key in tolerated and taint.value else taint.key
@@ -68,13 +71,27 @@ def slow_gpu(spec: PodSpec, node: NodeSeen) -> str:
 
 def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
     """By nodeSelector and required node affinity."""
-    unmet = [f"{key}={value}" for key, value in spec.node_selector if node.labels.get(key) != value]
-    if unmet:
-        return f"node selector {wording.some(unmet)}"
-    if spec.node_terms is None or meets(spec.node_terms, node):
-        return ""
-    terms = " or ".join(filter(None, map(wording.labels, spec.node_terms[:2])))
-    return f"node affinity {terms}{' or ...' * (len(spec.node_terms) > 2)}".strip()
+    for key, value in spec.node_selector:
+        if node.labels.get(key) != value:
+            labels = node.labels
+            return _selector_words(
+                tuple([pair for pair in spec.node_selector if labels.get(pair[0]) != pair[1]])
+            )
+    if spec.node_terms is not None and not meets(spec.node_terms, node):
+        return _affinity_words(spec)
+    return ""
+
+
+@lru_cache(maxsize=1 << 10)  # thousands of nodes are refused alike
+def _selector_words(unmet: tuple[tuple[str, str], ...]) -> str:
+    return f"node selector {wording.some(f'{key}={value}' for key, value in unmet)}"
+
+
+@lru_cache(maxsize=1 << 10)
+def _affinity_words(spec: PodSpec) -> str:
+    named = spec.node_terms or ()
+    terms = " or ".join(filter(None, map(wording.labels, named[:2])))
+    return f"node affinity {terms}{' or ...' * (len(named) > 2)}".strip()
 
 
 def reaches_volumes(spec: PodSpec, node: NodeSeen) -> bool:
@@ -178,10 +195,11 @@ def _is_of_condition(why: str) -> bool:
 def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:
     """Returns why the node will not run such a pod until somebody changes its labels, its taints or the
     pod; empty: it may, perhaps after it is ready or uncordoned or its agent has reported."""
-    taint, model = untolerated_taint(spec, node), gpu_model.mismatch(spec, node)
+    taint = untolerated_taint(spec, node) if node.taints else ""
+    model = gpu_model.mismatch(spec, node)
     found = [
-        "" if _is_of_condition(taint) else taint,
+        taint if taint and not _is_of_condition(taint) else "",
         affinity_mismatch(spec, node),
         model if model != gpu_model.UNKNOWN else "",
     ]
-    return ", ".join(why for why in found if why)
+    return ", ".join([why for why in found if why])

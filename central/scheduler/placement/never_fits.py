@@ -84,8 +84,8 @@ def _values_there(snapshot: Snapshot, spec: PodSpec) -> str:
     }
     nodes = [node for node in snapshot.columns.nodes if node is not None]
     for key, values in named.items():
-        there = {node.labels[key] for node in nodes if key in node.labels}
-        if not there & values:
+        if not any(node.labels.get(key) in values for node in nodes):
+            there = {node.labels[key] for node in nodes if key in node.labels}
             return f"; {key} is {wording.some(there)}" if there else f"; no node has label {key}"
     return ""
 
