@@ -64,7 +64,7 @@ def test_a_claim_without_another_place_stays() -> None:
     world = stuck_world(1)
     world.step(LATE_AT)
     world.step(LATE_AT + 10.0, *job("other", 1, created=150.0))
-    assert "waiting for evicted pods to terminate" in world.told["mine"]
+    assert "waiting for pod ns/g0-0 to terminate, deleted about 2 min ago" in world.told["mine"]
     assert world.step(LATE_AT + 20.0, PodGone("uid-g0-0")) == ["mine-0"]
 
 
