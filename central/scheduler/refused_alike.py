@@ -116,7 +116,11 @@ class LackOfGpus:
     def refuses(self, gang: Gang) -> bool:
         """Whether the gang stays refused, and with it those behind it that request the same."""
         rows = np.array([gang.attempt.row], dtype=np.int64)
-        if not self._lacking(rows).any() or not self._stays_refused(gang):
+        if (
+            gang.attempt.refused_at < 0
+            or not self._lacking(rows).any()
+            or not self._stays_refused(gang)
+        ):
             return False
         gang.attempt.refused_at = self._scheduler.state.pending.epoch
         self._first_refused[gang.attempt.equivalence] = gang

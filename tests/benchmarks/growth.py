@@ -180,6 +180,10 @@ DIMENSIONS: dict[str, tuple[Callable[[int], float], Sequence[int]]] = {
         lambda n: claims.reclaiming_pods(1000, n).total_ms,
         (500, 1000, 2000),
     ),
+    "queues, half of them reclaim": (
+        lambda n: claims.reclaiming_queues(5 * n, n).total_ms,
+        (50, 100, 200),
+    ),
     "local volumes": (_volumes, (500, 1000, 2000)),
     "terms of anti-affinity": (_apart, (500, 1000, 2000)),
     "pods that name their host": (_hosts, (1000, 2000, 4000)),

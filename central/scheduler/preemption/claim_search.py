@@ -124,9 +124,7 @@ class ClaimSearch:
             return None
         for keeps_shares in (True,) if self._request.growth else (True, False):
             self._claim.keeps_shares, self._claim.kept_a_share = keeps_shares, False
-            found = self._search(self._may_give)
-            if found is not None:
-                found = _refined(found, self._from_furthest)
+            found = self._from_furthest(self._may_give)
             if found is not None or not self._claim.kept_a_share:
                 break
         if found is None or not self._claim.kept_a_share or self._request.growth:
@@ -144,8 +142,7 @@ class ClaimSearch:
         claim = self._claim
         claim.keeps_shares, claim.only_deserved = False, True
         try:
-            deserved = self._search(self._by_entitlement)
-            return found if deserved is None else _refined(deserved, self._from_furthest)
+            return self._from_furthest(self._by_entitlement) or found
         finally:
             claim.only_deserved = False
 
@@ -197,33 +194,44 @@ class ClaimSearch:
         gang = self._context.state.gang_of(pod)
         return gang is not None and self._queue_of(gang) is self._queue
 
-    def _may_give(self, victim: Gang, of: Collection[Queue] | None = None) -> bool:
-        """of: the queues that may give by entitlement; None: all."""
-        return self._by_priority(victim) or self._by_entitlement(victim, of)
+    def _may_give(self, victim: Gang) -> bool:
+        return self._by_priority(victim) or self._by_entitlement(victim)
 
     def _by_priority(self, victim: Gang) -> bool:
         return self._request.marks_hold(victim) and may_evict(PRIORITY, self._claimant, victim)
 
-    def _by_entitlement(self, victim: Gang, of: Collection[Queue] | None = None) -> bool:
-        if of is not None and self._queue_of(victim) not in of:
-            return False
+    def _by_entitlement(self, victim: Gang) -> bool:
         return may_evict(ENTITLEMENT, self._claimant, victim)
 
-    def _from_furthest(self, found: PreemptionPlan) -> PreemptionPlan:
-        """The plan with the fewest queues, those that are furthest above their shares, if there is one."""
-        losses, order = self._losses(found.victims), self._claim.furthest_above()
+    def _from_furthest(self, may_give: MayGive) -> PreemptionPlan | None:
+        """The plan with the fewest queues, those that are furthest above their shares: one is tried first; then twice
+        as many, if there is a plan with all."""
+        order = self._claim.furthest_above()
+        first = next(order, [])
+        if first and (found := self._reclaimed_from(first)) is not None:
+            return found
+        if (found := self._search(may_give)) is None:
+            return None
+        return _refined(found, partial(self._of_fewer, [first, *order]))
+
+    def _of_fewer(self, order: Sequence[Sequence[Queue]], found: PreemptionPlan) -> PreemptionPlan:
+        """order: the queues that give, which are many, with the first of them not enough."""
+        losses = self._losses(found.victims)
         giving = {loss.queue for loss in losses if not loss.by_priority}
         all_reclaimed = not any(loss.by_priority for loss in losses)
         count = 1
-        while order:
-            first = {queue for equals in order[:count] for queue in equals}
-            if all_reclaimed and giving <= first and (count == 1 or count >= len(order)):
-                return found
-            fewer = self._search(partial(self._by_entitlement, of=first))
-            if fewer is not None or count >= len(order):
-                return fewer or found
+        while count < len(order):
             count = min(2 * count, len(order))
+            first = {queue for equals in order[:count] for queue in equals}
+            if all_reclaimed and giving <= first and count == len(order):
+                break
+            if (fewer := self._reclaimed_from(first)) is not None:
+                return fewer
         return found
+
+    def _reclaimed_from(self, queues: Collection[Queue]) -> PreemptionPlan | None:
+        names = frozenset(queue.name for queue in queues)
+        return self._from(VictimsLeft(self._by_entitlement, self._shortfalls, {}, names))
 
     def _queue_of(self, victim: Gang) -> Queue | None:
         return self._queues.by_name[victim.account.queue] if victim.account is not None else None
@@ -248,7 +256,7 @@ class ClaimSearch:
                 return exact
             inside = verdict.short or verdict.instead
             if inside and choice.shortfalls is self._shortfalls:
-                other = VictimsLeft(choice.may_give, [*self._shortfalls, *inside], self._suspended)
+                other = choice.with_shortfalls([*self._shortfalls, *inside])
                 if found := self._from(other):
                     return found
             if verdict.short:
@@ -267,6 +275,7 @@ class ClaimSearch:
             spared=self._request.spared | choice.spared,
             may_evict=lambda _, victim: allows(victim),
             by_group=alike,
+            among=choice.among,
             suspended=tuple(self._suspended.values()) if alike else (),
             quota=choice.shortfalls,
             accepts=self._may_all_go if exact else self._request.accepts,

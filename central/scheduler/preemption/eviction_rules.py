@@ -62,7 +62,7 @@ def _has_less_priority(by: Claimant, victim: Gang) -> bool:
 
 
 def _has_givers(by: Claimant) -> bool:
-    return by.claim is not None and bool(by.claim.givers())
+    return by.claim is not None and any(by.claim.furthest_above())
 
 
 def _is_above_share(by: Claimant, victim: Gang) -> bool:

@@ -138,7 +138,9 @@ def _usable(context: PreemptionContext, request: PreemptionRequest) -> Bools:
 def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
     """By slot of the table, which gangs may be evicted."""
     table, claimant, may_evict = context.candidates.table, request.gang, request.may_evict
-    allowed = table.may_evict(lambda other: may_evict(claimant, other), by_group=request.by_group)
+    allowed = table.may_evict(
+        lambda other: may_evict(claimant, other), by_group=request.by_group, among=request.among
+    )
     allowed[[slot for gang in request.suspended if (slot := table.slot_of(gang)) >= 0]] = True
     if (own := table.slot_of(claimant)) >= 0:
         allowed[own] = request.spares_minimum(claimant)
@@ -234,7 +236,7 @@ class _Narrowed:
                 if gained >= 2 * missing:
                     yield part, None
                     break
-        yield self._usable, None
+        yield self._usable & (bounds.most > 0), None  # others hold no pod of it even when empty
 
     def _search(self, part: Bools) -> PreemptionPlan | None:
         table, placement = self._table, self._request.placement

@@ -72,6 +72,7 @@ class PreemptionRequest:
     excluded: Ints
     may_evict: MayEvict
     by_group: bool = False  # may_evict answers alike for gangs of one victim_table.victim_group()
+    among: frozenset[str] | None = None  # the queues of gangs that may be evicted; None: any
     suspended: tuple[Gang, ...] = ()  # gangs that may be evicted whatever may_evict says
     growth: bool = False  # above the minimum
     ignore_budgets: bool = False  # only to find out whether disruption budgets block

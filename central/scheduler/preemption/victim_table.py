@@ -6,7 +6,7 @@ must preempt finds most of them read, and all that are left when a request comes
 Design: docs/design/evictions.md
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any
 
@@ -55,6 +55,7 @@ class VictimTable:
         self._class_of: dict[int, int] = {}  # by id of the spec
         self._groups: dict[object, int] = {}
         self._in_group: list[dict[int, None]] = []  # slots by group
+        self._of_queue: dict[str, list[int]] = {}  # groups
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Of a state that is read again its specs have other ids."""
@@ -99,17 +100,24 @@ class VictimTable:
         self._read(gangs)
         self.built = True
 
-    def may_evict(self, rule: Callable[[Gang], bool], *, by_group: bool) -> Bools:
+    def may_evict(
+        self, rule: Callable[[Gang], bool], *, by_group: bool, among: Collection[str] | None = None
+    ) -> Bools:
         """By slot, whether the rule lets the gang be evicted. by_group: it answers alike for the gangs of
-        one victim_group()."""
-        if not by_group:
-            allowed = [gang is not None and rule(gang) for gang in self.gangs]
-            return np.array(allowed, dtype=np.bool_)
+        one victim_group(). among: queues; gangs of others may not be evicted."""
+        if among is None:
+            groups: Iterable[int] = range(len(self._in_group))
+        else:
+            groups = (group for queue in among for group in self._of_queue.get(queue, ()))
         answers = np.zeros(len(self._in_group), dtype=np.bool_)
-        for group, slots in enumerate(self._in_group):
-            if slots and (gang := self.gangs[next(iter(slots))]) is not None:
-                answers[group] = rule(gang)
-        found: Bools = answers[self.by_slot.group]
+        allowed = np.zeros(len(self.gangs), dtype=np.bool_)
+        for group in groups:
+            for slot in self._in_group[group]:
+                if (gang := self.gangs[slot]) is not None and rule(gang):
+                    allowed[slot] = answers[group] = True
+                if by_group:
+                    break
+        found: Bools = answers[self.by_slot.group] if by_group else allowed
         return found
 
     def entries_on(self, rows: Ints) -> Ints:
@@ -173,16 +181,9 @@ class VictimTable:
 
     def leaving(self, rows: Bools) -> list[Pod]:
         """The terminating pods on these rows, and those of other schedulers. Without those that should have gone."""
-        entries, row_of = self.entries, self._state.snapshot.columns.row
-        here = self.entries_on(np.flatnonzero(rows))
+        entries, here = self.entries, self.entries_on(np.flatnonzero(rows))
         here = here[entries.state[here] == LEAVES]
-        found = [
-            pod
-            for slot in np.unique(entries.slot[here]).tolist()
-            if (gang := self.gangs[slot]) is not None
-            for pod in _holding(gang)
-            if pod.leaving and not pod.life.late and rows[row_of[pod.node]]
-        ]
+        found = entries.pods_of(here[np.argsort(entries.slot[here], kind="stable")])
         return found + self.others_leaving()
 
     def others_leaving(self) -> list[Pod]:
@@ -319,6 +320,7 @@ class VictimTable:
         if group is None:
             group = self._groups[key] = len(self._in_group)
             self._in_group.append({})
+            self._of_queue.setdefault(gang.queue, []).append(group)
         if before != group:
             if before >= 0:
                 self._in_group[before].pop(slot, None)

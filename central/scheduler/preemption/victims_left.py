@@ -18,14 +18,23 @@ class VictimsLeft:
     """What one choice of victims may take, and what it takes in any case."""
 
     def __init__(
-        self, may_give: MayGive, shortfalls: list[Shortfall], suspended: Mapping[GangKey, Gang]
+        self,
+        may_give: MayGive,
+        shortfalls: list[Shortfall],
+        suspended: Mapping[GangKey, Gang],
+        among: frozenset[str] | None = None,
     ) -> None:
-        """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well."""
+        """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well.
+        among: the queues of the victims; None: any."""
         self.may_give, self._suspended = may_give, suspended
-        self.shortfalls = shortfalls
+        self.shortfalls, self.among = shortfalls, among
         self.skipped: set[GangKey] = set()
         self.spared: set[GangKey] = set()  # that may give surplus only
         self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
+
+    def with_shortfalls(self, shortfalls: list[Shortfall]) -> "VictimsLeft":
+        """The same choice at its beginning, with other quota that victims must free."""
+        return VictimsLeft(self.may_give, shortfalls, self._suspended, self.among)
 
     def allows(self, victim: Gang) -> bool:
         if victim.key in self.skipped:

@@ -80,7 +80,7 @@ def _owed(
             continue
         claim = Claim(context.queues, gang, gang.account.demand, {})
         if any(
-            queue in claim.givers()
+            claim.gives(queue)
             and all(sums.get(name, 0) >= gang.account.demand[name] for name in claim.resources)
             for queue, sums in got.items()
         ):
@@ -119,7 +119,7 @@ def _may_claim(context: PreemptionContext, gang: Gang, placed: Gang, queue: Queu
         return True
     assert gang.account is not None
     claim = Claim(context.queues, gang, gang.account.demand, {})
-    return queue in claim.givers() and claim.may_give(placed)
+    return claim.may_give(placed)
 
 
 def _refused(queue: Queue) -> Iterator[Gang]:

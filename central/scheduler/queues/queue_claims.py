@@ -29,8 +29,9 @@ the second it gives to one that is within what it deserves, which then gives not
 Design: docs/design/reclaim.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from heapq import heappop, heappush
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
@@ -45,6 +46,7 @@ from central.scheduler.state.gangs import Gang
 FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
 FIRST_S = 86400.0  # as the first in line, until a gang may reclaim the fair share of its queue
+_Rank = tuple[tuple[int, int, Fraction], ...]  # of a queue that gives, level by level
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -117,15 +119,12 @@ class Claim:
         self.kept_a_share = False  # a victim was refused for that
         self.only_deserved = False  # the fair share rule does not apply
         in_flight, by_name = queues.in_flight, queues.by_name
-        self._lost = {
-            counted: amounts
-            for counted, amounts in in_flight.leaving(by_name).items()
-            if isinstance(counted, Queue)
-        }
+        self._leaving = in_flight.leaving(by_name)
         self._gained = in_flight.needs_of_others(claimant, by_name)
-        self._lost_before = self._lost
-        self._givers: dict[Queue, int] | None = None
+        self._lost: dict[Queue, Sums] = {}  # by the victims that are judged
         # Nothing but _lost changes while a claim is judged, and thousands of victims ask for the rest.
+        self._giving: dict[Queue, Sequence[str]] = {}
+        self._entitling: dict[int, Sequence[str]] = {}
         self._guarantees: dict[Queue, list[tuple[Queue, str, int]]] = {}
         self._indices: dict[Queue, int] = {}
         self._downs: dict[Queue, Sequence[Queue]] = {}
@@ -133,21 +132,35 @@ class Claim:
 
     # --- before victims are chosen -------------------------------------------------------------
 
-    def givers(self) -> dict[Queue, int]:
-        """The queues that may give something, each with the index in the claimant's path of the queue that both have
-        in common. What the gang takes inside its own department is not known yet, so it is taken to be the most
-        possible; judge() decides."""
-        if self._givers is None:
-            self._givers = {}
-            path = self.queue.path
-            for index in range(1, len(path) if not self.queue.error else 0):
-                rules = [r for r in RULES if self._may_be_entitled(r, path[:index])]
-                for child in path[index].children if rules else ():
-                    if child is not path[index - 1]:
-                        for rule in self._rules_of(child, index):
-                            if rule in rules:
-                                self._add_givers(child, rule, index)
-        return self._givers
+    def gives(self, queue: Queue) -> bool:
+        """Whether the queue may give something. What the gang takes inside its own department is not known yet, so it
+        is taken to be the most possible; judge() decides."""
+        return bool(self._giving_rules(queue))
+
+    def _giving_rules(self, queue: Queue) -> Sequence[str]:
+        """The rules by which the queue, and each above it below the level in common, may give something."""
+        if (found := self._giving.get(queue)) is None:
+            found = self._giving[queue] = self._find_giving_rules(queue)
+        return found
+
+    def _find_giving_rules(self, queue: Queue) -> Sequence[str]:
+        index = self._index(queue)
+        if not index or not (down := self._down(queue, index)) or not queue.seen.reclaimable:
+            return ()
+        rules = self._giving_rules(down[1]) if len(down) > 1 else self._rules_of(queue, index)
+        entitling = self._entitling_rules(index) if rules else ()
+        return [
+            rule
+            for rule in rules
+            if rule in entitling and self._is_above(rule, queue, self._rule_resources(rule, index))
+        ]
+
+    def _entitling_rules(self, index: int) -> Sequence[str]:
+        """The rules by which the claimant may take anything at this level of its path."""
+        if (found := self._entitling.get(index)) is None:
+            up = self.queue.path[:index]
+            found = self._entitling[index] = [r for r in RULES if self._may_be_entitled(r, up)]
+        return found
 
     def _rules_of(self, giver: Queue, index: int) -> Sequence[str]:
         """Returns the rules by which the queue may give anything."""
@@ -158,16 +171,6 @@ class Claim:
     def _deserves_too_much(self, queue: Queue) -> bool:
         """Whether deserved amounts beside it exceed what there is, so that each is worth its fair share of that."""
         return any(self._own(queue, r) > self._share(queue, r) for r in self._need)
-
-    def _add_givers(self, queue: Queue, rule: str, index: int) -> None:
-        assert self._givers is not None
-        if queue.seen.reclaimable and self._is_above(
-            rule, queue, self._rule_resources(rule, index)
-        ):
-            if queue.gangs:
-                self._givers[queue] = index
-            for child in queue.children:
-                self._add_givers(child, rule, index)
 
     @property
     def resources(self) -> Sequence[str]:
@@ -206,9 +209,9 @@ class Claim:
         if victim.account is None:
             return False
         queue, amounts = self._queues.by_name[victim.account.queue], self._queues.staying(victim)
-        index = self.givers().get(queue)
-        if index is None or not only_whole:
-            return index is not None
+        if not self.gives(queue) or not only_whole:
+            return self.gives(queue)
+        index = self._index(queue)
         rules = [r for r in self._whole_rules(victim, queue) if self._rule_resources(r, index)]
         return self.keeps_guarantee(queue, amounts) and any(
             self._gives_down(rule, queue, index, amounts) for rule in rules
@@ -242,23 +245,30 @@ class Claim:
             for above, resource, least in guarantees
         )
 
-    def furthest_above(self) -> list[list[Queue]]:
-        """Sorts the givers into the order in which they give: lower strict priority first, then lower priority, then
-        the one whose use is the largest part of its share, level by level from the queue in common. Queues that are
-        equal in this stand together, by name."""
-        ordered = sorted((self._standing(queue), queue.name) for queue in self.givers())
-        by_name = self._queues.by_name
-        return [
-            [by_name[name] for _, name in equals]
-            for _, equals in groupby(ordered, key=itemgetter(0))
-        ]
+    def furthest_above(self) -> Iterator[list[Queue]]:
+        """The queues that may give something in the order in which they give: lower strict priority first, then lower
+        priority, then the one whose use is the largest part of its share, level by level from the queue in common.
+        Queues that are equal in this stand together, by name. Queues are looked into only as far as it is asked."""
+        for _, equals in groupby(self._in_order(), key=itemgetter(0)):
+            yield [queue for _, _, queue in equals]
 
-    def _standing(self, queue: Queue) -> tuple[tuple[int, int, Fraction], ...]:
-        down = queue.path[: queue.path.index(self.queue.path[self.givers()[queue]])]
-        return tuple(
-            (above.seen.strict_priority, above.seen.priority, -self._times_its_share(above))
-            for above in reversed(down)
-        )
+    def _in_order(self) -> Iterator[tuple[_Rank, str, Queue]]:
+        heap: list[tuple[_Rank, str, Queue]] = []
+
+        def add(queues: Iterable[Queue], above: _Rank) -> None:
+            for queue in queues:
+                if self._giving_rules(queue):
+                    seen, times = queue.seen, self._times_its_share(queue)
+                    rank = (*above, (seen.strict_priority, seen.priority, -times))
+                    heappush(heap, (rank, queue.name, queue))
+
+        for inner, outer in pairwise(self.queue.path if not self.queue.error else ()):
+            add((child for child in outer.children if child is not inner), ())
+        while heap:
+            rank, name, queue = heappop(heap)
+            if queue.gangs:
+                yield rank, name, queue
+            add(queue.children, rank)
 
     def _times_its_share(self, queue: Queue) -> Fraction:
         """How much more than its share it uses, as a part of the share, of the resource where that is most."""
@@ -272,15 +282,13 @@ class Claim:
     def judge(self, losses: Sequence[Loss]) -> Verdict:
         """Whether all of them may be evicted together. The smaller ones of a queue go first, because it may give a
         gang only while it is above its share."""
-        before = self._lost
-        self._lost = {queue: dict(lost) for queue, lost in before.items()}
         by_queue: dict[Queue, Sums] = {}
         for loss in losses:
             add(by_queue.setdefault(loss.queue, {}), loss.amounts, 1)
         for queue, amounts in by_queue.items():
             self._lose(queue, amounts)
         rules, unentitled = self._rules_by_level(losses)
-        self._lost = {queue: dict(lost) for queue, lost in before.items()}
+        self._lost = {}
         short = self._short(FAIR_SHARE, unentitled) if unentitled else ()
         too_many: list[Gang] = []
         for loss in sorted(losses, key=lambda loss: (not loss.by_priority, self._size(loss))):
@@ -288,7 +296,7 @@ class Claim:
                 self._lose(loss.queue, loss.amounts)
             else:
                 too_many.append(loss.gang)
-        self._lost = before
+        self._lost = {}
         if short:
             return Verdict((), short)
         return Verdict(too_many, (), self._short_of_deserved(too_many, rules))
@@ -354,9 +362,10 @@ class Claim:
         return self.queue.path[index - 1], self._down(giver, index)[-1]
 
     def _index(self, queue: Queue) -> int:
+        """Of the level in common in the claimant's path; 0: there is none, or it is the claimant's queue."""
         if (found := self._indices.get(queue)) is None:
             path = enumerate(self.queue.path)
-            found = self._indices[queue] = next(i for i, above in path if above in queue.path)
+            found = self._indices[queue] = next((i for i, above in path if above in queue.path), 0)
         return found
 
     def _size(self, loss: Loss) -> tuple[int, ...]:
@@ -369,8 +378,13 @@ class Claim:
     # --- the two rules -------------------------------------------------------------------------
 
     def _used(self, queue: Queue, resource: str) -> int:
-        lost = self._lost.get(queue)
-        return queue.used.get(resource, 0) - (lost.get(resource, 0) if lost else 0)
+        """Without what victims free."""
+        return queue.used.get(resource, 0) - self._frees(queue, resource)
+
+    def _frees(self, queue: Queue, resource: str) -> int:
+        leaving, lost = self._leaving.get(queue), self._lost.get(queue)
+        freed = leaving.get(resource, 0) if leaving else 0
+        return freed + lost.get(resource, 0) if lost else freed
 
     def _share(self, queue: Queue, resource: str) -> int:
         return fair_shares(self._queues, resource).get(queue.name, 0)
@@ -425,10 +439,9 @@ class Claim:
     def _relief(self, queue: Queue, resource: str) -> int:
         """The most that the gang may take inside the queue: by its priority in its own, else of those above their
         shares."""
+        inside = (giver for giver in queue if giver.gangs and self.gives(giver))
         own = self._own_less_urgent.get(resource, 0)
-        return own + sum(
-            self._used(giver, resource) for giver in self._givers or () if queue in giver.path
-        )
+        return own + sum(self._used(giver, resource) for giver in inside)
 
     def _kept(self, rule: str, queue: Queue, resource: str) -> int:
         """What the rule lets another queue keep."""
@@ -440,9 +453,8 @@ class Claim:
     def _may_lose(self, rule: str, queue: Queue, index: int, amounts: Sums) -> bool:
         """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and
         not too little without the victim."""
-        lost = self._lost.get(queue) or {}
         for resource, will_use, kept in self._terms_of(rule, queue, index):
-            used, amount = will_use - lost.get(resource, 0), amounts.get(resource, 0)
+            used, amount = will_use - self._frees(queue, resource), amounts.get(resource, 0)
             if not amount or used <= kept:
                 continue
             if used - amount >= kept:
@@ -472,7 +484,7 @@ class Claim:
         """The least part of its share that one of the claimant's queues below this level uses before the claim."""
         levels = []
         for queue in self.queue.path[:index]:
-            lost = self._lost_before.get(queue, {}).get(resource, 0)
+            lost = self._leaving.get(queue, {}).get(resource, 0)
             gained = self._gained.get(queue, {}).get(resource, 0)
             used = queue.used.get(resource, 0) - lost + gained
             levels.append(Fraction(used, max(1, self._share(queue, resource))))
