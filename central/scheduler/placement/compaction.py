@@ -20,6 +20,7 @@ from central.model.arrays import Ints
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.assign import assign, assign_work, level_below
 from central.scheduler.placement.packing import CLASSES, Packer
+from central.scheduler.placement.request import SubgroupRequest
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
 WEIGHED = 3_000  # sets of domains of one size
@@ -126,12 +127,12 @@ def _fitting(
         inside = rows[np.isin(domain[rows], chosen)]
         if tried == len(steps) or draft.snapshot.meter.count(assign_work(inside, len(groups))):
             return
-        packer = Packer(groups, steps[tried])
+        packer = Packer(draft, (SubgroupRequest(groups),), steps=steps[tried])
         try:
             with draft.all_or_nothing():
                 assign(draft, groups, level, inside)
         except DoesNotFit:
-            if not packer.assign(draft, groups, inside):
+            if not packer.assign(inside):
                 continue
         yield inside
         draft.undo()

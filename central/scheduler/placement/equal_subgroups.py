@@ -101,15 +101,8 @@ def assign_equal(
                 units = _units_by_row(snapshot, nest, places, 0)
                 view = snapshot.view(nest.spec)
                 counted[places] = CountedDomains(snapshot, units, view, nest.pods_of(0))
-            choice = DomainChoice(
-                snapshot,
-                [counted[places]],
-                [nest.copies],
-                request.existing_rows,
-                balanced=request.balanced,
-                of_subgroups=not request.balanced,
-                required=request.required,
-            )
+            needed = (counted[places], nest.copies)
+            choice = DomainChoice(snapshot, request, [needed], of_subgroups=not request.balanced)
             for rows in choice.candidates(level):
                 _Assigning(draft, nest, places, balanced=request.balanced).assign(
                     request, level, rows

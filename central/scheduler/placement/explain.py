@@ -41,25 +41,15 @@ NO_NODES = "the cluster has no nodes"
 _RESERVED_FOR = " of them reserved for "
 
 
-def reason(
-    snapshot: Snapshot,
-    groups: PodCounts,
-    required: str,
-    existing_rows: Sequence[int] = (),
-    together: str = "",
-    *,
-    existing_gpus: int = 0,
-    unit: str = "gang",
-) -> str:
+def reason(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> str:
     """Explains the pod class that is short of the most capacity.
 
-    required: the widest level that the gang may span; empty: any. existing_rows, existing_gpus: where the
-    gang's other members run, and their GPUs if that is one node. together: how far the pod-by-pod
-    placement got, for pods whose own rules refer to each other. unit: what the level is required of."""
+    together: how far the pod-by-pod placement got, for pods whose own rules refer to each other."""
+    groups, required = request.groups, request.required
     text = f"{pod_kinds.describe(groups)}{in_one(required)}; "
     if snapshot.columns.row and (never := _fits_nowhere(snapshot, groups)):
         return text + never
-    rest = place_of_rest(snapshot, required, existing_rows, unit)
+    rest = place_of_rest(snapshot, required, request.existing_rows, request.unit)
     if rest is not None and not len(rest.rows):
         return text + rest.clause
     among = rest.rows if rest is not None else None
@@ -68,7 +58,7 @@ def reason(
     for (spec, count), kind in most_short[: 1 if together else None]:
         view = snapshot.view(spec).refresh()
         fitting, candidate, rows = _best_candidate(
-            snapshot, view, required, rest, existing_gpus=existing_gpus, count=count
+            snapshot, view, required, rest, existing_gpus=request.existing_gpus, count=count
         )
         if not len(rows):
             return text + candidate

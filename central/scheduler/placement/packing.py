@@ -1,29 +1,36 @@
 """Searches a placement of unlike pods in one domain after filling it class by class has failed.
 
+Subgroups and their bundles are each given a domain of their level first, and then all pods are packed at once; this is
+done after placing subgroup by subgroup has failed.
+
 The search goes node by node. On each node it tries only selections that leave no capacity for another of the
 remaining pods, because adding that pod loses nothing, and it never visits the same remainder at the same node
 twice. The number of steps is limited, and the result says whether a refusal is certain.
 
 Design: docs/design/unlike-pods.md
+Design: docs/design/subgroups.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement.request import RolePreferences
+from central.scheduler.inventory import gpu_shares
+from central.scheduler.placement.request import Bundle, RolePreferences, SubgroupRequest
 from central.scheduler.placement.role_placement import (
     RolePlacementProblem,
     Vector,
     build_problem,
     take,
 )
+from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Draft
-from protos.names import GPU_SHARE
+from protos.names import GPU_SHARE, NODE
 
 ROWS = 128  # of a domain that are considered
+PLACES = 32  # nodes of a domain for several subgroups; the search grows fast with them
+DIVISIONS = 400  # of subgroups among domains, for each gang
 STEPS = 600
 CLASSES = 128  # of pods that are searched; a step costs as much as there are
 CLASSES_PER_UNIT = 8  # of work of a step
@@ -32,33 +39,112 @@ CLASSES_PER_UNIT = 8  # of work of a step
 class Packer:
     """For one gang, over all domains that are tried. exact: so far every refusal was certain."""
 
-    def __init__(self, groups: PodCounts, steps: int = STEPS) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        parts: Sequence[SubgroupRequest],
+        *,
+        counted: bool = True,
+        steps: int = 0,
+    ) -> None:
+        """parts: the subgroups, one for each copy; or all pods as one. counted: the pods' own rules do not refer to
+        each other. steps: 0: as many as there are."""
+        self._draft, self._parts = draft, parts
+        self._classes = tuple(pods for part in parts for pods in part.groups)
+        inside_nodes = any(part.required in island_masks.PARTS for part in parts)
+        shares = {spec.request(GPU_SHARE) for spec, _ in self._classes} - {0}
+        self._alone = len(parts) == 1 and not (parts[0].required or parts[0].bundles)
+        self._works = counted and not inside_nodes and (self._alone or not shares)
+        self._works &= len(self._classes) <= CLASSES
         # Unlike GPU shares are assigned to the tightest GPU only, not in every possible way.
-        self.exact = len({spec.request(GPU_SHARE) for spec, _ in groups} - {0}) < 2
-        self._left = steps
+        self.exact = self._works and len(shares) < 2
+        self._steps, self._divisions = steps or STEPS, DIVISIONS
 
-    def assign(self, draft: Draft, groups: PodCounts, rows: Ints) -> bool:
-        """Assigns the pods to some of the rows; False if no placement was found."""
-        if len(groups) < 2 or len(rows) < 2:
-            return False  # there is only one way, which has failed
-        if self._left <= 0 or len(groups) > CLASSES:
-            self.exact = False
-            return False
-        snapshot = draft.snapshot
-        capacity = np.zeros(len(rows), dtype=np.int64)
-        for spec, count in groups:
-            capacity += np.minimum(snapshot.view(spec).refresh().by_row[rows], count)
-        order = np.lexsort((snapshot.columns.name_rank()[rows], -capacity))
-        order = order[capacity[order] > 0]
-        chosen = rows[order[:ROWS]]
-        plan, self._left = search(
-            build_problem(snapshot, RolePreferences(groups), chosen), self._left
+    def assign(self, rows: Ints) -> bool:
+        """Assigns all pods to some of the rows, in the order of the parts; False if no placement was found."""
+        if not self._works or (self._alone and (len(self._classes) < 2 or len(rows) < 2)):
+            return False  # of one class or on one row there is only one way, which has failed
+        snapshot = self._draft.snapshot
+        fits = [snapshot.view(spec).refresh().by_row[rows] for spec, _ in self._classes]
+        most = np.sum(
+            [np.minimum(fit, n) for fit, (_, n) in zip(fits, self._classes, strict=True)], 0
         )
-        if plan is None:
-            self.exact &= self._left > 0 and len(order) <= ROWS
-            return False
-        take(draft, groups, chosen, plan)
-        return True
+        usable = np.flatnonzero(most)
+        if len(usable) > (ROWS if self._alone else PLACES):
+            self.exact = False
+            if not self._alone:
+                return False
+        if self._alone:
+            fullest = np.lexsort((snapshot.columns.name_rank()[rows], -most))
+            usable = fullest[: min(len(usable), ROWS)]
+        chosen = rows[usable]
+        for allowed in self._divided(chosen, np.stack(fits)[:, usable]):
+            if self._divisions <= 0 or self._steps <= 0:
+                self.exact = False
+                return False
+            self._divisions -= 1
+            problem = build_problem(snapshot, RolePreferences(self._classes), chosen, allowed)
+            plan, self._steps = search(problem, self._steps)
+            if plan is not None:
+                views = [snapshot.view(spec) for spec, _ in self._classes]
+                order = gpu_shares.widest_first(views) if self._alone else range(len(views))
+                take(self._draft, self._classes, chosen, plan, order)
+                return True
+        self.exact &= self._steps > 0
+        return False
+
+    def _divided(self, rows: Ints, capacity: Ints) -> Iterator[Ints]:
+        """Each division of the bundles and subgroups among domains: by row and pod class, 1 where it may go."""
+        bundles = {one.number: one for subgroup in self._parts for one in subgroup.bundles}
+        placed: list[SubgroupRequest | Bundle] = [*bundles.values(), *self._parts]
+        domains = [self._domains(each, rows) for each in placed]
+        ends = np.cumsum([len(subgroup.groups) for subgroup in self._parts]).tolist()
+        starts = [0, *ends[:-1]]
+        allowed = np.zeros((len(rows), len(capacity)), dtype=np.int64)
+        inside_of: dict[int, Ints] = {}  # by bundle: 1 for the rows in its domain
+
+        def divide(index: int, before: int) -> Iterator[Ints]:
+            """before: the domain of the subgroup before; an equal one need not try those before it again."""
+            if index == len(domains):
+                yield allowed
+                return
+            each = placed[index]
+            if isinstance(each, Bundle):
+                for inside in domains[index]:
+                    inside_of[each.number] = inside
+                    yield from divide(index + 1, 0)
+                return
+            at = index - len(bundles)
+            classes = slice(starts[at], ends[at])
+            alike = each == self._parts[at - 1]  # of the first, none is before it
+            counts = np.array([count for _, count in each.groups])
+            for number, domain in enumerate(domains[index]):
+                inside = domain
+                for bundle in each.bundles:
+                    inside = inside * inside_of[bundle.number]
+                fits = (capacity[classes] * inside).sum(axis=1) >= counts
+                if (alike and number < before) or not fits.all():
+                    continue
+                allowed[:, classes] = inside[:, None]
+                yield from divide(index + 1, number)
+
+        yield from divide(0, 0)
+
+    def _domains(self, subgroup: SubgroupRequest | Bundle, rows: Ints) -> list[Ints]:
+        """For each domain that the subgroup, or the bundle, may be in: 1 for the rows in it. It joins its existing
+        members."""
+        tree = self._draft.snapshot.columns.domains
+        if subgroup.required == NODE:
+            of = np.arange(tree.of.shape[1])
+        elif subgroup.required in tree.levels:
+            of = tree.of[tree.levels.index(subgroup.required)]
+        else:
+            return [np.ones(len(rows), dtype=np.int64)]
+        found = set(of[rows].tolist()) - {-1}
+        if subgroup.existing_rows:
+            there = set(of[list(subgroup.existing_rows)].tolist())
+            found = found & there if len(there) == 1 else set()
+        return [(of[rows] == domain).astype(np.int64) for domain in sorted(found)]
 
 
 def search(problem: RolePlacementProblem, budget: int = STEPS) -> tuple[list[Vector] | None, int]:

@@ -13,7 +13,7 @@ Design: docs/design/placement.md
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import combinations_with_replacement, product
+from itertools import chain, combinations_with_replacement, product
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.request import RolePreferences
 from central.scheduler.snapshot.capacity import PodClassCapacity
-from central.scheduler.snapshot.draft import Draft
+from central.scheduler.snapshot.draft import Assignment, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import WorkMeter
 
@@ -234,20 +234,25 @@ def reassign(draft: Draft, roles: RolePreferences, rows: Ints, mark: int) -> int
     plan = improved(problem, plan)
     if sum(problem.counts) <= EXACT_PODS:
         plan, _ = searched(problem, plan)
-    take(draft, roles.pods, chosen, plan)
+    views = [snapshot.view(spec) for spec, _ in roles.pods]
+    take(draft, roles.pods, chosen, plan, gpu_shares.widest_first(views))
+    first = {spec: role for role, (spec, _) in reversed(list(enumerate(roles.pods)))}
+    draft.assignments[mark:] = sorted(draft.assignments[mark:], key=lambda one: first[one.spec])
     return problem.total_cost(plan)
 
 
-def take(draft: Draft, groups: PodCounts, rows: Ints, plan: Sequence[Vector]) -> None:
-    """Takes a plan on the draft, the pods of each spec in a row."""
-    mark = len(draft.assignments)
-    for role in gpu_shares.widest_first([draft.snapshot.view(spec) for spec, _ in groups]):
-        counts = np.array([vector[role] for vector in plan], dtype=np.int64)
+def take(
+    draft: Draft, groups: PodCounts, rows: Ints, plan: Sequence[Vector], order: Iterable[int]
+) -> None:
+    """Takes a plan on the draft, roles in this order. Their assignments are in the order of the roles."""
+    mark, taken = len(draft.assignments), [list[Assignment]() for _ in groups]
+    for role in order:
+        counts, before = np.array([vector[role] for vector in plan]), len(draft.assignments)
         where = np.flatnonzero(counts)
         if len(where):
             draft.take_all(groups[role][0], rows[where], counts[where])
-    rank = {spec: index for index, (spec, _) in reversed(list(enumerate(groups)))}
-    draft.assignments[mark:] = sorted(draft.assignments[mark:], key=lambda taken: rank[taken.spec])
+        taken[role] = draft.assignments[before:]
+    draft.assignments[mark:] = chain.from_iterable(taken)
 
 
 def _in_used_domains(snapshot: Snapshot, rows: Ints, taken: Sequence[int]) -> Ints:

@@ -29,7 +29,7 @@ from central.scheduler.placement.compaction import compact
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
-from central.scheduler.placement.request import PlacementRequest, RolePreferences
+from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
@@ -71,7 +71,7 @@ def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     if request.subgroups:
         return subgroup_search.fit(draft, request, levels)
     if sequential.pods_affect_each_other(snapshot, request.groups):
-        return _fit_sequentially(draft, request, levels)
+        return sequential.fit(draft, request, levels)
     if request.roles is not None:
         # Moving pods between nodes checks sums per resource, which do not show what one NIC has left.
         limited = any(spec.rdma_containers and snapshot.columns.nics for spec, _ in request.groups)
@@ -85,29 +85,19 @@ def _fit_counted(
 ) -> list[Assignment]:
     """Class by class, each counted by domain."""
     mark, snapshot = len(draft.assignments), draft.snapshot
-    counts = [count for _, count in request.groups]
-    packer = Packer(request.groups)
+    packer = Packer(draft, (SubgroupRequest(request.groups),))
     views = [snapshot.view(spec) for spec, _ in request.groups]
-    choice = DomainChoice(
-        snapshot,
-        views,
-        counts,
-        request.existing_rows,
-        pods=request.groups,
-        required=request.required,
-        spread=request.spread,
-        balanced=request.balanced,
-    )
+    choice = DomainChoice(snapshot, request, by_preference=True)
     for level in levels:
         for tried, found in enumerate(_candidates(snapshot, views, choice, level), start=1):
             if not _assign(draft, request, level, found):
                 packer.exact &= tried < TRIED_DOMAINS
-                if not packer.assign(draft, request.groups, found):
+                if not packer.assign(found):
                     continue
             if len(request.groups) > 1 and len(found) > 1 and not (mark or request.existing_rows):
                 compact(draft, request.groups, level, found, balanced=request.balanced)
             return draft.assignments[mark:]
-    text = _why(snapshot, request)
+    text = explain.reason(snapshot, request)
     if not packer.exact:
         text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
     raise DoesNotFit(text)
@@ -133,22 +123,19 @@ def _assign(
     """Assigns all pods to the domain, or none. by_role: roles assign them again. Raises WorkLimitReached."""
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
-    mark = len(draft.assignments)
     try:
-        assign(
-            draft,
-            request.groups,
-            level,
-            rows,
-            request.existing_gpus,
-            balanced=request.balanced and not by_role,
-            meter=draft.snapshot.meter,
-        )
-    except BaseException as error:
-        draft.undo(mark)
-        if isinstance(error, DoesNotFit):
-            return False
-        raise
+        with draft.all_or_nothing():
+            assign(
+                draft,
+                request.groups,
+                level,
+                rows,
+                request.existing_gpus,
+                balanced=request.balanced and not by_role,
+                meter=draft.snapshot.meter,
+            )
+    except DoesNotFit:
+        return False
     return True
 
 
@@ -180,18 +167,10 @@ def _fit_roles(
 ) -> list[Assignment]:
     """Role preferences choose among domains of the same level, and inside the domain."""
     mark, snapshot = len(draft.assignments), draft.snapshot
-    counts = [count for _, count in request.groups]
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     views = [snapshot.view(spec) for spec, _ in request.groups]
-    choice = DomainChoice(
-        snapshot,
-        views,
-        counts,
-        request.existing_rows,
-        limit=ROLE_DOMAINS_TRIED,
-        required=request.required,
-    )
+    choice = DomainChoice(snapshot, request, limit=ROLE_DOMAINS_TRIED)
     for level in levels:
         least, best = 0, list[Assignment]()
         for rows in _candidates(snapshot, views, choice, level):
@@ -209,28 +188,4 @@ def _fit_roles(
         if best:
             draft.retake(best)
             return draft.assignments[mark:]
-    raise DoesNotFit(_why(snapshot, request))
-
-
-def _fit_sequentially(
-    draft: Draft, request: PlacementRequest, levels: Sequence[str]
-) -> list[Assignment]:
-    try:
-        return sequential.fit(
-            draft, request.groups, levels, request.existing_rows, request.existing_gpus
-        )
-    except DoesNotFit as refusal:
-        text = _why(draft.snapshot, request, refusal.why)
-        raise DoesNotFit(text) from None
-
-
-def _why(snapshot: Snapshot, request: PlacementRequest, together: str = "") -> str:
-    return explain.reason(
-        snapshot,
-        request.groups,
-        request.required,
-        request.existing_rows,
-        together,
-        existing_gpus=request.existing_gpus,
-        unit=request.unit,
-    )
+    raise DoesNotFit(explain.reason(snapshot, request))

@@ -9,22 +9,23 @@ Design: docs/design/filters.md
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from central.model import limits
-from central.model.arrays import Bools, Ints
+from central.model.arrays import Ints
 from central.model.facts import PodSpec
 from central.scheduler.filters import interpod
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.pods import PodCounts
-from central.scheduler.placement import node_choices
+from central.scheduler.placement import explain, node_choices
+from central.scheduler.placement.domain_choice import DomainChoice
+from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import ISLAND
 
 TRIED = 32  # domains of a level that are tried
 
@@ -105,25 +106,28 @@ def _compete_for_devices(snapshot: Snapshot, spec: PodSpec, groups: PodCounts) -
     )
 
 
-def fit(
-    draft: Draft,
-    groups: PodCounts,
-    levels: Sequence[str],
-    existing_rows: Sequence[int],
-    existing_gpus: int,
-) -> list[Assignment]:
-    """levels: in the order in which they are tried. existing_rows, existing_gpus: where the gang's other
-    members run, and their GPUs if that is one node. Raises DoesNotFit, with the draft as it was."""
-    mark, most, counts = len(draft.assignments), 0, sum(count for _, count in groups)
+def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[Assignment]:
+    """levels: in the order in which they are tried; of each, the domains with enough capacity if the rules are left
+    out. Raises DoesNotFit, with the draft as it was."""
+    snapshot, groups, mark, most = draft.snapshot, request.groups, len(draft.assignments), 0
+    counts = sum(count for _, count in groups)
+    without_rules = Counter[PodSpec]()
+    for spec, count in groups:  # volumes stay, because the rules cannot add any
+        without_rules[replace(spec, rules=None, matched=())] += count
+    classes = [(snapshot.view(spec), count) for spec, count in without_rules.items()]
+    choice = DomainChoice(snapshot, request, classes, limit=TRIED, tightest=True)
     for level in levels:
-        for rows in _candidates(draft.snapshot, groups, level, existing_rows):
-            for within in gpu_masks(draft.snapshot, groups, level, rows, existing_gpus):
+        for view, _ in classes:
+            view.refresh()
+        for rows in choice.candidates(level):
+            for within in gpu_masks(snapshot, groups, level, rows, request.existing_gpus):
                 assigned = assign_all(draft, groups, rows, within)
                 if assigned == counts:
                     return draft.assignments[mark:]
                 most = max(most, assigned)
     rules = interpod.describe_rules(spec for spec, _ in groups)
-    raise DoesNotFit(f"{most} of {counts} fit together under {rules}")
+    fit_so = f"{most} of {counts} fit together under {rules}"
+    raise DoesNotFit(explain.reason(snapshot, request, fit_so))
 
 
 def assign_all(draft: Draft, groups: PodCounts, rows: Ints, within: int) -> int:
@@ -146,64 +150,6 @@ def assign_all(draft: Draft, groups: PodCounts, rows: Ints, within: int) -> int:
         draft.assignments[mark:], key=lambda s: (rank[s.spec], places[s.row])
     )
     return assigned
-
-
-def _without_rules(spec: PodSpec) -> PodSpec:
-    """Volumes stay, because the rules cannot add any."""
-    return replace(spec, rules=None, matched=())
-
-
-def _candidates(
-    snapshot: Snapshot, groups: PodCounts, level: str, existing_rows: Sequence[int]
-) -> Iterator[Ints]:
-    """The rows of each domain with enough capacity if the rules are left out, the tightest first."""
-    counts: dict[PodSpec, int] = {}
-    for spec, count in groups:
-        counts[_without_rules(spec)] = counts.get(_without_rules(spec), 0) + count
-    views = {spec: snapshot.view(spec).refresh() for spec in counts}
-    usable = np.any([view.by_row > 0 for view in views.values()], axis=0)
-    gpus = sum(view.gpus * counts[spec] for spec, view in views.items())
-    if level in island_masks.ON_NODE:
-        fits = np.all([views[spec].by_row >= count for spec, count in counts.items()], axis=0)
-        if existing_rows:
-            fits &= np.isin(np.arange(len(fits)), existing_rows) & (len(set(existing_rows)) == 1)
-        sharing = any(view.share for view in views.values())
-        yield from _single_rows(snapshot, level, fits, gpus, sharing=sharing)
-        return
-    if level not in snapshot.columns.domains.levels:
-        if all(views[spec].by_row.sum() >= count for spec, count in counts.items()):
-            yield np.flatnonzero(usable)
-        return
-    index = snapshot.columns.domains.levels.index(level)
-    of = snapshot.columns.domains.of[index]
-    sums = [views[spec].by_domain[index] for spec in counts]
-    enough = np.all(
-        [capacity >= count for capacity, count in zip(sums, counts.values(), strict=True)], axis=0
-    )
-    if existing_rows:
-        at = set(of[list(existing_rows)].tolist())
-        enough &= np.isin(np.arange(len(enough)), list(at)) & (len(at) == 1)
-    names = snapshot.columns.domains.names[index]
-    found = sorted(np.flatnonzero(enough), key=lambda d: (int(sums[0][d]), names[d], int(d)))
-    for domain in found[:TRIED]:
-        yield np.flatnonzero(usable & (of == domain))
-
-
-def _single_rows(
-    snapshot: Snapshot, level: str, fits: Bools, gpus: int, *, sharing: bool
-) -> Iterator[Ints]:
-    """Each of these rows whose GPUs, or one of its parts if the level is one, suffice. gpus: of all pods."""
-    columns = snapshot.columns
-    fits = fits & (columns.gpus.count >= gpus)
-    if level == ISLAND:
-        fits &= (columns.gpus.island >= gpus) & (gpus > 0 or sharing)
-    rows = np.flatnonzero(fits)
-    if level in island_masks.OPT_IN:
-        least = gpus if sharing else max(gpus, 1)
-        rows = rows[island_masks.most(snapshot, level, rows) >= least]
-    order = np.lexsort((columns.name_rank()[rows], columns.gpus.count[rows]))
-    for index in order[:TRIED]:
-        yield rows[[index]]
 
 
 def gpu_masks(

@@ -29,8 +29,8 @@ from central.scheduler.placement import (
 )
 from central.scheduler.placement.assign import assign, assign_sequentially
 from central.scheduler.placement.domain_choice import TRIED_DOMAINS, CountedDomains, DomainChoice
-from central.scheduler.placement.joint_packing import JointPacker
 from central.scheduler.placement.levels import ladder, narrower
+from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import (
     Bundle,
     PlacementRequest,
@@ -102,7 +102,7 @@ class _SubgroupSearch:
             for _ in range(subgroup.copies)
         ]
         self.attempts_left = ATTEMPTS + len(self._subgroups)
-        self._packer = JointPacker(draft, self._subgroups, counted=not sequentially)
+        self._packer = Packer(draft, self._subgroups, counted=not sequentially)
         # Where the gang is tried: these rows and GPUs, and up to these levels by the level that a subgroup requires.
         self._rows: Ints = np.zeros(0, dtype=np.int64)
         self._gpus = -1
@@ -127,7 +127,6 @@ class _SubgroupSearch:
         """Assigns all subgroups, and puts the assignments in the order of the request."""
         snapshot, request = self._draft.snapshot, self._request
         mark = len(self._draft.assignments)
-        counts = [count for _, count in request.groups]
         hardest = sorted(range(len(self._subgroups)), key=lambda i: self._order(i, inner))
         if any(
             subgroup.roles is not None and subgroup.roles.avoids_one_node
@@ -135,16 +134,9 @@ class _SubgroupSearch:
         ):
             levels = sorted(levels, key=_on_node)  # one node is the last resort
         for level in levels:
-            capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-            choice = DomainChoice(
-                snapshot,
-                capacities,
-                counts,
-                request.existing_rows,
-                limit=TRIED_DOMAINS,
-                of_subgroups=True,
-                required=request.required,
-            )
+            for spec, _ in request.groups:
+                snapshot.view(spec).refresh()
+            choice = DomainChoice(snapshot, request, limit=TRIED_DOMAINS, of_subgroups=True)
             self._allowed = {
                 required: own[: own.index(level) + 1] if level in own else own
                 for required, own in inner.items()
@@ -351,12 +343,13 @@ class _SubgroupSearch:
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
-        capacities = []
-        for spec, _ in groups:
+        classes = []
+        for spec, count in groups:
             view = snapshot.view(spec).refresh()
-            capacities.append(CountedDomains(snapshot, np.where(among, view.by_row, 0), view))
-        counts = [count for _, count in groups]
-        choice = DomainChoice(snapshot, capacities, counts, existing_rows, limit=TRIED_DOMAINS)
+            inside = np.where(among, view.by_row, 0)
+            classes.append((CountedDomains(snapshot, inside, view), count))
+        request = PlacementRequest(groups, existing_rows=tuple(existing_rows))
+        choice = DomainChoice(snapshot, request, classes, limit=TRIED_DOMAINS)
         for inside in choice.candidates(level):
             yield inside[among[inside]]
 
@@ -368,21 +361,13 @@ def _on_node(level: str) -> bool:
 def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> str:
     """The reason of the whole gang if capacity is short for all pods together; else that of the first
     subgroup that does not fit on its own; else that they do not fit together."""
-    capacities = [snapshot.view(spec).refresh() for spec, _ in request.groups]
-    choice = DomainChoice(
-        snapshot, capacities, [count for _, count in request.groups], request.existing_rows
-    )
+    for spec, _ in request.groups:
+        snapshot.view(spec).refresh()
+    choice = DomainChoice(snapshot, request)
     if not any(
         any(True for _ in choice.candidates(level)) for level in ladder(snapshot, request.required)
     ):
-        return explain.reason(
-            snapshot,
-            request.groups,
-            request.required,
-            request.existing_rows,
-            existing_gpus=request.existing_gpus,
-            unit=request.unit,
-        )
+        return explain.reason(snapshot, request)
     if alone := _reason_of_part(snapshot, request):
         return alone
     groups = sum(subgroup.copies for subgroup in request.subgroups)
@@ -395,41 +380,28 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
 def _reason_of_part(snapshot: Snapshot, request: PlacementRequest) -> str:
     """Of the first subgroup, or bundle of them, that does not fit on its own; empty if each does."""
     for subgroup in request.subgroups:
-        if not _fits_alone(snapshot, subgroup):
-            alone = explain.reason(
-                snapshot,
-                subgroup.groups,
-                subgroup.required,
-                subgroup.existing_rows,
-                existing_gpus=subgroup.existing_gpus,
-                unit="subgroup",
-            )
-            return f"one subgroup {alone}"
+        alone = PlacementRequest(
+            subgroup.groups,
+            subgroup.required,
+            subgroup.existing_rows,
+            subgroup.existing_gpus,
+            subgroups=(replace(subgroup, copies=1, bundles=()),),
+            unit="subgroup",
+        )
+        if request == alone or _refusal_of(snapshot, alone):
+            return f"one subgroup {explain.reason(snapshot, alone)}"
     for bundle in bundles.alone(request):
-        draft = Draft(snapshot)
-        try:
-            fit(draft, bundle, ladder(snapshot, bundle.required))
-        except DoesNotFit as refusal:
-            inner = refusal.why.startswith(ONE_GROUP)
-            return refusal.why if inner else ONE_GROUP + refusal.why
-        draft.undo()
+        if refusal := _refusal_of(snapshot, bundle):
+            return refusal if refusal.startswith(ONE_GROUP) else ONE_GROUP + refusal
     return ""
 
 
-def _fits_alone(snapshot: Snapshot, subgroup: SubgroupRequest) -> bool:
+def _refusal_of(snapshot: Snapshot, request: PlacementRequest) -> str:
+    """Why it does not fit; empty: it does."""
     draft = Draft(snapshot)
-    request = PlacementRequest(
-        subgroup.groups,
-        subgroup.required,
-        subgroup.existing_rows,
-        subgroup.existing_gpus,
-        subgroups=(replace(subgroup, copies=1, bundles=()),),
-    )
-    search = _SubgroupSearch(
-        draft, request, sequentially=sequential.pods_affect_each_other(snapshot, subgroup.groups)
-    )
-    levels = ladder(snapshot, subgroup.required)
-    with draft.all_or_nothing():
-        found = search.assign(levels, {subgroup.required: levels})
+    try:
+        fit(draft, request, ladder(snapshot, request.required))
+    except DoesNotFit as refusal:
+        return refusal.why
     draft.undo()
-    return found
+    return ""

@@ -3,21 +3,13 @@ pod; and a refusal that says it is certain is certain."""
 
 import random
 from collections import Counter
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from central.scheduler.placement import (
-    Bundle,
-    PlacementRequest,
-    SubgroupRequest,
-    fit,
-    joint_packing,
-    packing,
-)
+from central.scheduler.placement import Bundle, PlacementRequest, SubgroupRequest, fit, packing
 from central.scheduler.placement.explain import SEARCH_LIMIT
-from central.scheduler.placement.joint_packing import JointPacker
+from central.scheduler.placement.packing import Packer
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import BLOCK, ISLAND, NODE, RACK
@@ -159,22 +151,21 @@ TINY = SubgroupRequest(((factories.spec(1), 1),))
 
 
 def test_a_refusal_is_certain_if_no_limit_was_reached() -> None:
-    packer = JointPacker(Draft(two_nodes()), (LARGE, SMALL), counted=True)
+    packer = Packer(Draft(two_nodes()), (LARGE, SMALL), counted=True)
     assert not packer.assign(ANY)
     assert packer.exact
-    packer = JointPacker(Draft(two_nodes()), (LARGE, TINY), counted=True)
+    packer = Packer(Draft(two_nodes()), (LARGE, TINY), counted=True)
     assert packer.assign(ANY)
 
 
 @pytest.mark.parametrize(
-    ("module", "limit", "value"),
-    [(packing, "STEPS", 1), (joint_packing, "DIVISIONS", 0), (joint_packing, "PLACES", 1)],
+    ("limit", "value"), [("STEPS", 1), ("DIVISIONS", 0), ("PLACES", 1), ("CLASSES", 1)]
 )
 def test_no_refusal_at_a_limit_is_certain(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, value: int
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(module, limit, value)
-    packer = JointPacker(Draft(two_nodes()), (LARGE, SMALL), counted=True)
+    monkeypatch.setattr(packing, limit, value)
+    packer = Packer(Draft(two_nodes()), (LARGE, SMALL), counted=True)
     assert not packer.assign(ANY)
     assert not packer.exact
     assert not packer.assign(ANY[:0])  # what follows in other domains, too
@@ -192,7 +183,7 @@ def test_no_refusal_at_a_limit_is_certain(
 )
 def test_what_amounts_do_not_tell_is_not_packed(others: SubgroupRequest, counted: bool) -> None:
     """Nor is a refusal certain then, even if only some of the subgroups are such."""
-    packer = JointPacker(Draft(two_nodes()), (LARGE, others), counted=counted)
+    packer = Packer(Draft(two_nodes()), (LARGE, others), counted=counted)
     assert not packer.assign(ANY)
     assert not packer.exact
 
@@ -208,7 +199,7 @@ def in_racks(*racks: str) -> Snapshot:
 def packed(snapshot: Snapshot, *subgroups: SubgroupRequest) -> list[set[int]]:
     """The rows of each subgroup; empty if they were not placed."""
     draft = Draft(snapshot)
-    packer = JointPacker(draft, subgroups, counted=True)
+    packer = Packer(draft, subgroups, counted=True)
     placed = packer.assign(np.arange(len(snapshot.columns.names)))
     assert packer.exact
     if not placed:
@@ -269,7 +260,7 @@ def test_subgroups_are_divided_among_racks_in_every_way() -> None:
 
 def test_orders_of_equal_subgroups_are_divided_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four in three racks there are 15 divisions, and 81 with their order."""
-    monkeypatch.setattr(joint_packing, "DIVISIONS", 15)
+    monkeypatch.setattr(packing, "DIVISIONS", 15)
     full = SubgroupRequest(((factories.spec(3), 1), (factories.spec(4), 1)), RACK)
     assert not packed(in_racks("a", "a", "b", "b", "c", "c"), *[full] * 4)
 
@@ -277,7 +268,7 @@ def test_orders_of_equal_subgroups_are_divided_once(monkeypatch: pytest.MonkeyPa
 def test_no_division_is_made_that_a_rack_has_no_capacity_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joint_packing, "DIVISIONS", 1)
-    monkeypatch.setattr(joint_packing, "PLACES", 5)
+    monkeypatch.setattr(packing, "DIVISIONS", 1)
+    monkeypatch.setattr(packing, "PLACES", 5)
     full = SubgroupRequest(((factories.spec(3), 1), (factories.spec(4), 2)), RACK)
     assert packed(in_racks("a", "b", "c", "c", "c"), full) == [{2, 3, 4}]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from central.scheduler.inventory.pods import PodCounts
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.placement.assign import CLASS_UNITS, assign, assign_work
 from central.scheduler.placement.domain_choice import DomainChoice
 from central.scheduler.placement.search import _candidates
@@ -25,7 +26,7 @@ def snapshot(nodes: int) -> Snapshot:
 def work_to_order(made: Snapshot, groups: PodCounts) -> int:
     before = made.meter.used
     views = [made.view(spec) for spec, _ in groups]
-    choice = DomainChoice(made, views, [count for _, count in groups], ())
+    choice = DomainChoice(made, PlacementRequest(groups))
     assert next(_candidates(made, views, choice, RACK)) is not None
     assert [int(view.by_row[0]) for view in views] == [8] * len(groups)
     return made.meter.used - before
