@@ -19,6 +19,7 @@ import numpy as np
 from central.model.arrays import Ints
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement.assign import assign, assign_work, level_below
+from central.scheduler.placement.domain_choice import requirements
 from central.scheduler.placement.packing import CLASSES, Packer
 from central.scheduler.placement.request import SubgroupRequest
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
@@ -99,43 +100,26 @@ def _reduce(
 ) -> None:
     """Takes the first set of fewer domains that holds all pods, if there is one. at: the rows that may be used, and
     the domain of every row. above: by wider level the same; no more of these are used than now."""
-    domain, used = at[1], _used(draft)
+    (rows, domain), used = at, _used(draft)
     many = _distinct(domain[used])
     if many == 1:
         return
     most = [(of, _distinct(of[used])) for of in above]
     before = list(draft.assignments)
     draft.undo()
-    for _ in _fitting(draft, groups, level, at, (many, most), steps=SET_STEPS):
-        return
-    draft.retake(before)
-
-
-def _fitting(
-    draft: Draft,
-    groups: PodCounts,
-    level: str,
-    at: tuple[Ints, Ints],
-    limits: tuple[int, Sequence[tuple[Ints, int]]],
-    *,
-    steps: Sequence[int],
-) -> Iterator[Ints]:
-    """The rows of each smaller set of domains that holds all pods, which the draft has until the next one is asked for.
-    at, limits: as of _reduce() and _smaller_sets(). steps: of the packing search in each set that is tried."""
-    rows, domain = at
-    for tried, chosen in enumerate(_smaller_sets(draft, groups, rows, domain, limits)):
+    sets = _smaller_sets(draft, groups, rows, domain, (many, most))
+    for steps, chosen in zip(SET_STEPS, sets, strict=False):
         inside = rows[np.isin(domain[rows], chosen)]
-        if tried == len(steps) or draft.snapshot.meter.count(assign_work(inside, len(groups))):
-            return
-        packer = Packer(draft, (SubgroupRequest(groups),), steps=steps[tried])
+        if draft.snapshot.meter.count(assign_work(inside, len(groups))):
+            break
         try:
             with draft.all_or_nothing():
                 assign(draft, groups, level, inside)
         except DoesNotFit:
-            if not packer.assign(inside):
+            if not Packer(draft, (SubgroupRequest(groups),), steps=steps).assign(inside):
                 continue
-        yield inside
-        draft.undo()
+        return
+    draft.retake(before)
 
 
 def _distinct(domains: Ints) -> int:
@@ -173,22 +157,14 @@ def _sums(draft: Draft, groups: PodCounts, rows: Ints, domain: Ints) -> tuple[In
     """The domains with the most capacity; by domain the capacity for each class, and the free amount of each
     resource that is asked for; and what is needed of each."""
     snapshot = draft.snapshot
-    views = [snapshot.view(spec).refresh() for spec, _ in groups]
-    counts = [count for _, count in groups]
-    columns = sorted({int(column) for view in views for column in view.columns})
-    free = np.maximum(snapshot.columns.free[rows][:, columns], 0)
-    if 0 in columns:
-        free[:, columns.index(0)] = snapshot.columns.gpus.count[rows]
-    usable = np.any([view.by_row[rows] > 0 for view in views], axis=0)
-    by_row = np.column_stack([*(view.by_row[rows] for view in views), free * usable[:, None]])
+    needs = requirements(
+        snapshot, [(snapshot.view(spec).refresh(), count) for spec, count in groups]
+    )
+    by_row = np.column_stack([each.by_row[rows] for each, _ in needs])
+    needed = np.array([count for _, count in needs])
     ids, at = np.unique(domain, return_inverse=True)
-    sums = np.zeros((len(ids), by_row.shape[1]), dtype=np.int64)
+    sums = np.zeros((len(ids), len(needed)), dtype=np.int64)
     np.add.at(sums, at, by_row)
-    needed = np.zeros(by_row.shape[1], dtype=np.int64)
-    needed[: len(counts)] = counts
-    for view, count in zip(views, counts, strict=True):
-        for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
-            needed[len(counts) + columns.index(column)] += amount * count
     best = np.argsort(-np.minimum(sums / np.maximum(needed, 1), 1).sum(axis=1), kind="stable")
     best = np.sort(best[:DOMAINS])
     return ids[best], sums[best], needed

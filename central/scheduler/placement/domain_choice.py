@@ -76,6 +76,30 @@ def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
     return np.bincount(of[inside], weights=cap[inside], minlength=count).astype(np.int64)
 
 
+def requirements(
+    snapshot: Snapshot, classes: Sequence[tuple[DomainCapacity, int]]
+) -> list[tuple[RowSums | DomainCapacity, int]]:
+    """What has to fit: the pods of each class, and, if they are unlike, what they request together of each resource
+    where one of them may go."""
+    if len(classes) == 1:
+        return list(classes)
+    columns = snapshot.columns
+    needed = np.zeros(columns.width, dtype=np.int64)
+    for capacity, count in classes:
+        needed[capacity.columns] += capacity.amounts * count
+    usable, sums = _usable(classes), list[tuple[RowSums, int]]()
+    for column in needed.nonzero()[0].tolist():
+        free = np.maximum(columns.free[:, column] if column else columns.gpus.count, 0)
+        sums.append((RowSums(snapshot, free * usable), int(needed[column])))
+    return [*classes, *sums]
+
+
+def _usable(classes: Sequence[tuple[DomainCapacity, int]]) -> Bools:
+    """The rows that have capacity for a pod of some class."""
+    usable: Bools = np.any([capacity.by_row > 0 for capacity, _ in classes], axis=0)
+    return usable
+
+
 class DomainChoice:
     """Where the pods of a request can go together."""
 
@@ -109,8 +133,8 @@ class DomainChoice:
         if level in island_masks.ON_NODE:
             yield from self._best(self._nodes(level), self._keys(level))
         elif level == ANYWHERE:
-            if all(each.by_row.sum() >= count for each, count in self._limits):
-                yield self._usable().nonzero()[0]
+            if all(each.by_row.sum() >= count for each, count in self._requirements):
+                yield _usable(self._classes).nonzero()[0]
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
@@ -118,20 +142,8 @@ class DomainChoice:
                 yield (of == domain).nonzero()[0]
 
     @cached_property
-    def _limits(self) -> list[tuple[RowSums | DomainCapacity, int]]:
-        """What has to fit: the pods of each class, and, if they are unlike, what they request together of each
-        resource where one of them may go."""
-        columns, classes = self._snapshot.columns, self._classes
-        if len(classes) == 1:
-            return list(classes)
-        needed = np.zeros(columns.width, dtype=np.int64)
-        for capacity, count in classes:
-            needed[capacity.columns] += capacity.amounts * count
-        usable, sums = self._usable(), list[tuple[RowSums, int]]()
-        for column in needed.nonzero()[0].tolist():
-            free = np.maximum(columns.free[:, column] if column else columns.gpus.count, 0)
-            sums.append((RowSums(self._snapshot, free * usable), int(needed[column])))
-        return [*classes, *sums]
+    def _requirements(self) -> list[tuple[RowSums | DomainCapacity, int]]:
+        return requirements(self._snapshot, self._classes)
 
     def _nodes(self, level: str) -> Ints:
         """The rows of the nodes that may take all pods, or that have a part that may."""
@@ -164,7 +176,7 @@ class DomainChoice:
 
     def _enough(self, amounts: Callable[[RowSums | DomainCapacity], Ints]) -> Bools:
         """Where there is enough of all that has to fit. amounts: by row, or by domain of a level."""
-        (first, count), *others = self._limits
+        (first, count), *others = self._requirements
         found = amounts(first) >= count
         for each, needed in others:
             found &= amounts(each) >= needed
@@ -242,7 +254,7 @@ class DomainChoice:
             yield self._classes[0][0].by_domain[level].take, int
             yield domains.ranks(level).take, int
             return
-        classes, sums = self._classes, self._limits[len(self._classes) :]
+        classes, sums = self._classes, self._requirements[len(self._classes) :]
         main = max(classes, key=lambda each: (each[0].gpus * each[1], each[1]))
         by_node = len(domains.levels)
         for by in range(level + 1, by_node + (not self._of_subgroups)):
@@ -280,11 +292,6 @@ class DomainChoice:
                 break
         if len(found):
             yield found[:1]
-
-    def _usable(self) -> Bools:
-        """The rows that have capacity for a pod of some class."""
-        usable: Bools = np.any([capacity.by_row > 0 for capacity, _ in self._classes], axis=0)
-        return usable
 
     def _unevenness(self, level: int, found: Ints) -> Ints:
         """By domain: how even the parts can be in its children."""

@@ -9,9 +9,9 @@ the network tree only.
 Design: docs/design/placement.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,112 +27,81 @@ def cheapest(paths: Ints, capacity: Ints, ties: Ints, count: int) -> Ints | None
 
     paths: by level (widest first) and row, the row's domain. capacity: by row, not zero; together at least count.
     ties: by domain of the narrowest level."""
+    order = np.lexsort((-capacity, *paths[::-1]))
+    sizes = [len(np.unique(of)) for of in paths] + [len(order)]
+    tree = _Tree(paths[:, order], np.minimum(capacity[order], count), ties, [], count)
     for with_nodes in (True, False):
-        search = _Search(paths, capacity, count, with_nodes=with_nodes)
-        if search.cells() <= CELLS and search.set_costs(ties):
-            return np.array(sorted(search.run()), dtype=np.int64)
+        inner = sizes[-1] if with_nodes else sizes[-2]
+        choices = inner + sum(sizes[:-2]) * min(count, inner)
+        costs = _costs_of_opening(sizes[: len(paths) + with_nodes], ties, count)
+        if choices * (count + 1) <= CELLS and costs is not None:
+            whole = _choices(tree._replace(opening=costs), 0, 0, len(order), 0)
+            mask = whole.opened[-1]
+            return np.array([at for at in range(len(ties)) if mask >> at & 1], dtype=np.int64)
     return None
 
 
-class _Choices(Protocol):
-    """Of one domain: ways to hold pods, by rising number and cost."""
+def _costs_of_opening(sizes: Sequence[int], ties: Ints, count: int) -> list[int] | None:
+    """By level, so that one outweighs all of the narrower levels. None: their sum is no number that can be compared."""
+    cost, found = 1 + int(ties.sum()), list[int]()
+    for size in reversed(sizes):
+        found.insert(0, cost)
+        cost *= min(size, count) + 1
+    return found if cost < NEVER else None
+
+
+class _Tree(NamedTuple):
+    """The arguments of cheapest(), rows in the order of the tree, and the cost of opening a domain by level; nodes
+    last, if they count."""
+
+    paths: Ints
+    capacity: Ints
+    ties: Ints
+    opening: list[int]
+    pods: int
+
+
+class _Choices(NamedTuple):
+    """Of one domain: ways to hold pods, by rising number and cost. opened: domains of the narrowest level, one bit
+    each."""
 
     pods: Ints
     costs: Ints
-
-    def opened(self, choice: int) -> Iterator[int]:
-        """The domains of the narrowest level that are opened by the choice."""
+    opened: np.ndarray[tuple[int], np.dtype[np.object_]]
 
 
-class _Leaf:
-    """A domain of the narrowest level."""
-
-    def __init__(self, domain: int, pods: Ints, costs: Ints) -> None:
-        self._domain, self.pods, self.costs = domain, pods, costs
-
-    def opened(self, choice: int) -> Iterator[int]:
-        yield self._domain
-
-
-class _Parent:
-    """Any choice of each child, or none of it."""
-
-    def __init__(self, children: Sequence[_Choices], count: int, opening: int) -> None:
-        self._children = children
-        pods = np.arange(count + 1)
-        least = np.full(count + 1, NEVER, dtype=np.int64)
-        least[0] = 0
-        self._took: list[Ints] = []  # by child and number of pods: the choice, or -1
-        for child in children:
-            # What the others need for the rest, and the cost of this choice. More pods than needed do no harm.
-            rest = np.maximum(pods - child.pods[:, None], 0)
-            costs = least[rest] + child.costs[:, None]
-            took = costs.argmin(axis=0)
-            cost = costs[took, pods]
-            took[cost >= least] = -1
-            least = np.minimum(cost, least)
-            self._took.append(took)
-        most = int(np.flatnonzero(least < NEVER)[-1])
-        steps = np.flatnonzero(least[1:most] < least[2 : most + 1]) + 1
-        self.pods: Ints = np.append(steps, most)
-        self.costs: Ints = least[self.pods] + opening
-
-    def opened(self, choice: int) -> Iterator[int]:
-        left = int(self.pods[choice])
-        for child, took in zip(reversed(self._children), reversed(self._took), strict=True):
-            if (taken := int(took[left])) >= 0:
-                left = max(0, left - int(child.pods[taken]))
-                yield from child.opened(taken)
+def _choices(tree: _Tree, level: int, start: int, end: int, opening: int) -> _Choices:
+    """Combines the domains of the level among the rows from start to end, which are of one domain that costs that much
+    to open: any choice of each, or none of it."""
+    pods = np.arange(tree.pods + 1)
+    least = np.where(pods, NEVER, 0)
+    opened = np.zeros(len(pods), dtype=np.object_)
+    cuts = np.flatnonzero(np.diff(tree.paths[level, start:end])) + 1 + start
+    for a, b in pairwise((start, *cuts.tolist(), end)):
+        if level == len(tree.paths) - 1:
+            inner = _leaf(tree, a, b)
+        else:
+            inner = _choices(tree, level + 1, a, b, tree.opening[level])
+        # What the others need for the rest, and the cost of this choice. More pods than needed do no harm.
+        rest = np.maximum(pods - inner.pods[:, None], 0)
+        costs = least[rest] + inner.costs[:, None]
+        took = costs.argmin(axis=0)
+        better = costs[took, pods] < least
+        opened[better] = (opened[rest[took, pods]] | inner.opened[took])[better]
+        least = np.minimum(costs[took, pods], least)
+    most = int(np.flatnonzero(least < NEVER)[-1])
+    at = np.append(np.flatnonzero(least[1:most] < least[2 : most + 1]) + 1, most)
+    return _Choices(at, least[at] + opening, opened[at])
 
 
-class _Search:
-    def __init__(self, paths: Ints, capacity: Ints, count: int, *, with_nodes: bool) -> None:
-        self._count, self._with_nodes = count, with_nodes
-        order = np.lexsort((-capacity, *paths[::-1]))
-        self._paths = paths[:, order]
-        self._capacity = np.minimum(capacity[order], count)
-        self._sizes = [len(np.unique(of)) for of in self._paths] + [len(order)]
-        self._cost = [0] * len(self._sizes)  # of opening a domain, by level, nodes last
-        self._ties = np.zeros(0, dtype=np.int64)
-
-    def cells(self) -> int:
-        inner = self._sizes[-1] if self._with_nodes else self._sizes[-2]
-        choices = inner + sum(self._sizes[:-2]) * min(self._count, inner)
-        return choices * (self._count + 1)
-
-    def set_costs(self, ties: Ints) -> bool:
-        """Returns whether the costs of all domains together are numbers that can be compared."""
-        self._ties = ties
-        cost = 1 + int(ties.sum())
-        for level in range(len(self._paths), -1, -1):
-            if level == len(self._paths) and not self._with_nodes:
-                continue
-            self._cost[level] = cost
-            cost *= min(self._sizes[level], self._count) + 1
-        return cost < NEVER
-
-    def run(self) -> Iterator[int]:
-        whole = self._best_of(0, 0, len(self._capacity), 0)
-        return whole.opened(len(whole.pods) - 1)
-
-    def _best_of(self, level: int, start: int, end: int, opening: int) -> _Parent:
-        """The choices among the sorted rows from start to end, of one domain that costs that much to open."""
-        of = self._paths[level, start:end]
-        cuts = [start, *(np.flatnonzero(np.diff(of)) + 1 + start).tolist(), end]
-        children: list[_Choices] = []
-        for a, b in pairwise(cuts):
-            if level == len(self._paths) - 1:
-                children.append(self._leaf(a, b))
-            else:
-                children.append(self._best_of(level + 1, a, b, self._cost[level]))
-        return _Parent(children, self._count, opening)
-
-    def _leaf(self, start: int, end: int) -> _Leaf:
-        domain = int(self._paths[-1, start])
-        filled = np.minimum(np.cumsum(self._capacity[start:end]), self._count)
-        opening = self._cost[len(self._paths) - 1] + int(self._ties[domain])
-        if not self._with_nodes:
-            return _Leaf(domain, filled[-1:], np.array([opening], dtype=np.int64))
-        needed = int(np.searchsorted(filled, filled[-1])) + 1
-        nodes = np.arange(1, needed + 1)
-        return _Leaf(domain, filled[:needed], opening + nodes * self._cost[-1])
+def _leaf(tree: _Tree, start: int, end: int) -> _Choices:
+    """A domain of the narrowest level: its largest nodes, or all of them at once where nodes do not count."""
+    domain, levels = int(tree.paths[-1, start]), len(tree.paths)
+    filled = np.minimum(np.cumsum(tree.capacity[start:end]), tree.pods)
+    needed = int(np.searchsorted(filled, filled[-1])) + 1
+    nodes = np.arange(1, needed + 1)
+    costs = tree.opening[levels - 1] + int(tree.ties[domain]) + nodes * tree.opening[-1]
+    if len(tree.opening) == levels:
+        nodes, costs = nodes[-1:], np.array([tree.opening[-1] + int(tree.ties[domain])])
+    opened = np.full(len(nodes), 1 << domain, dtype=np.object_)
+    return _Choices(filled[nodes - 1], costs, opened)
