@@ -19,7 +19,7 @@ from central.model.facts import PodSpec
 from central.scheduler.placement import explain, never_apart, never_fits, pod_kinds
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.balanced import fill_balanced
-from central.scheduler.placement.domain_choice import CountedDomains, DomainChoice
+from central.scheduler.placement.domain_choice import ANYWHERE, CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.placement.levels import ladder, narrower
 from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
@@ -187,21 +187,21 @@ def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], dept
     return units
 
 
-def _bundles_by_row(snapshot: Snapshot, units: Ints, size: int, level: str) -> Ints:
-    """How many times that many units fit in one domain of the level."""
-    if level in island_masks.ON_NODE:
+def _bundles_by_row(
+    snapshot: Snapshot, units: Ints, size: int, level: str, *, joined: bool = False
+) -> Ints:
+    """How many times that many units fit in one domain of the level. joined: what is in no domain of
+    the level, but together in a narrower one, is in one domain."""
+    domains = snapshot.columns.domains
+    if level and level not in (ANYWHERE, *domains.levels):
         return units // size
+    of = np.zeros(len(units), dtype=np.int64)
+    if level in domains.levels:
+        index = domains.levels.index(level)
+        of = domains.joined(index) if joined else domains.of[index]
     found = np.zeros(len(units), dtype=np.int64)
-    if level not in snapshot.columns.domains.levels:
-        found[:1] = units.sum() // size
-        return found
-    index = snapshot.columns.domains.levels.index(level)
-    of, count = snapshot.columns.domains.of[index], snapshot.columns.domains.count(index)
-    inside = of >= 0
-    sums = np.bincount(of[inside], weights=units[inside], minlength=count).astype(np.int64)
-    domains, rows = np.unique(of, return_index=True)
-    rows, domains = rows[domains >= 0], domains[domains >= 0]
-    found[rows] = sums[domains] // size
+    _, first, at = np.unique(of, return_index=True, return_inverse=True)
+    found[first] = np.bincount(at, weights=np.where(of < 0, 0, units)).astype(np.int64) // size
     return found
 
 
@@ -238,7 +238,8 @@ def _reason(
     text, units = _what(nest)
     if request.required:
         text += f", all {never_fits.in_one(request.required)}"
-    most, clause, rows = _best_candidate(snapshot, request, capacity)
+    rest = explain.place_of_rest(snapshot, request.required, request.existing_rows, request.unit)
+    most, clause, rows = explain.best_candidate(snapshot, capacity, request.required, rest)
     view, of_one = snapshot.view(nest.spec), nest.pods_of(0)
     never = _never(snapshot, request, nest)
     if not len(rows) or (never and not most):
@@ -257,41 +258,22 @@ def _reason(
     return f"{text}; {never}" if never else text
 
 
-def _best_candidate(
-    snapshot: Snapshot, request: PlacementRequest, capacity: CountedDomains
-) -> tuple[int, str, Ints]:
-    """How many units fit in the best candidate, the clause that names it, and its rows; none: nothing is counted."""
-    domains = snapshot.columns.domains
-    if rest := explain.place_of_rest(
-        snapshot, request.required, request.existing_rows, request.unit
-    ):
-        return int(capacity.by_row[rest.rows].sum()), rest.clause, rest.rows
-    if request.required in domains.levels:
-        index = domains.levels.index(request.required)
-        return explain.best_domain(snapshot, capacity.by_domain[index], request.required)
-    if request.required:
-        return explain.best_node(snapshot, capacity.by_row)
-    return explain.whole_cluster(snapshot, capacity.by_row)
-
-
 def _what(nest: _Nest) -> tuple[str, str]:
     """What the gang needs, and its widest units."""
     pods = pod_kinds.describe(((nest.spec, nest.size),)).removeprefix("needs ")
     if not nest.bundles:
-        units = _several(nest.copies, "subgroup")
+        units = wording.counted(nest.copies, "subgroup")
         return f"needs {units} of {pods}{_each_in(nest.required)}", units
     *wider, (_, size) = nest.bundles
     counts = [nest.copies, *(number for _, number in wider)]
-    units = _several(nest.copies, "group")
-    parts = [_several(count, "group") for count in counts] + [_several(size, "subgroup")]
+    units = wording.counted(nest.copies, "group")
+    parts = [wording.counted(count, "group") for count in counts] + [
+        wording.counted(size, "subgroup")
+    ]
     each = _each_in(nest.required).replace("each", "each subgroup", 1)
     for level, _ in reversed(nest.bundles):
         each += f", each group {never_fits.in_one(level)}" if level else ""
     return f"needs {' of '.join(parts)} of {pods}{each}", units
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count} {what}" + ("s" if count != 1 else "")
 
 
 def _each_in(required: str) -> str:
@@ -315,9 +297,8 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
         return ""
     units = found.capacity
     for level, size in ((nest.required, nest.size), *reversed(nest.bundles)):
-        units = _units_when_empty(
-            snapshot, units, size, narrower(snapshot, level, request.required)
-        )
+        inside = narrower(snapshot, level, request.required)
+        units = _bundles_by_row(snapshot, units, size, inside, joined=True)
     most = never_fits.most_in_one(snapshot, units, request.required)
     if most >= nest.copies:
         return ""
@@ -328,15 +309,3 @@ def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
 def _too_many(snapshot: Snapshot, view: PodClassCapacity, level: str, pods: int) -> str:
     never = never_fits.too_many(snapshot, view, level, pods)
     return never or never_apart.too_few(snapshot, ((view.spec, pods),), level)
-
-
-def _units_when_empty(snapshot: Snapshot, inside: Ints, size: int, level: str) -> Ints:
-    """How many units of that many inside fit at most, at the first row of each domain of the level."""
-    domains = snapshot.columns.domains
-    if level in domains.levels:
-        joined = domains.joined(domains.levels.index(level))
-        _, first, of = np.unique(joined, return_index=True, return_inverse=True)
-        found = np.zeros(len(inside), dtype=np.int64)
-        found[first] = np.bincount(of, weights=inside).astype(np.int64) // size
-        return found
-    return inside // size if level else _bundles_by_row(snapshot, inside, size, level)

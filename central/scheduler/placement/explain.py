@@ -18,6 +18,7 @@ from central.scheduler.filters import node_filters
 from central.scheduler.inventory import gpu_shares, nic_limits
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import never_apart, never_fits, pod_kinds
+from central.scheduler.placement.domain_choice import RowSums
 from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity
@@ -57,8 +58,13 @@ def reason(snapshot: Snapshot, request: PlacementRequest, together: str = "") ->
     most_short = sorted(named, key=lambda each: -_shortfall(snapshot, *each[0]))
     for (spec, count), kind in most_short[: 1 if together else None]:
         view = snapshot.view(spec).refresh()
-        fitting, candidate, rows = _best_candidate(
-            snapshot, view, required, rest, existing_gpus=request.existing_gpus, count=count
+        capacity: RowSums | PodClassCapacity = view
+        empty = never_fits.when_empty(view)
+        if required in island_masks.PARTS:
+            in_part = island_masks.capacity(snapshot, required, view, request.existing_gpus)
+            capacity = RowSums(snapshot, in_part)
+        fitting, candidate, rows = best_candidate(
+            snapshot, capacity, required, rest, empty and empty.capacity, count=count
         )
         if not len(rows):
             return text + candidate
@@ -110,9 +116,7 @@ def in_one(required: str) -> str:
     return f" {never_fits.in_one(required)}" if required else ""
 
 
-def best_node(
-    snapshot: Snapshot, capacity: Ints, lasting: Ints | None = None
-) -> tuple[int, str, Ints]:
+def _best_node(snapshot: Snapshot, capacity: Ints, lasting: Ints | None) -> tuple[int, str, Ints]:
     """The largest capacity that a node has, of those that take the most when empty, the clause that names the node, and
     its row."""
     if lasting is not None and len(lasting):
@@ -194,36 +198,35 @@ def _listed(what: str, names: Sequence[str]) -> str:
     )
 
 
-def _best_candidate(
+def best_candidate(
     snapshot: Snapshot,
-    view: PodClassCapacity,
+    capacity: RowSums | PodClassCapacity,
     required: str,
     rest: RestPlace | None,
+    empty: Ints | None = None,
     *,
-    existing_gpus: int,
-    count: int,
+    count: int = 0,
 ) -> tuple[int, str, Ints]:
-    """Returns how many pods fit in the best candidate, the clause that names it ({fits} stands for the numbers),
-    and its rows. A domain that takes all of them when empty is better than one that does not."""
-    capacity, empty = view.by_row, never_fits.when_empty(view)
-    if required in island_masks.PARTS:
-        capacity = island_masks.capacity(snapshot, required, view, existing_gpus)
+    """Returns how much fits in the best candidate, the clause that names it ({fits} stands for the numbers), and its
+    rows. empty: by row, what fits when nothing runs there; a domain that then takes all of the count is better than one
+    that does not. None: unknown."""
     if rest is not None:
-        return int(capacity[rest.rows].sum()), rest.clause, rest.rows
-    if required in island_masks.ON_NODE:
-        return best_node(snapshot, capacity, empty and np.minimum(empty.capacity, count))
+        return int(capacity.by_row[rest.rows].sum()), rest.clause, rest.rows
+    domains = snapshot.columns.domains
+    if required in domains.levels:
+        level = domains.levels.index(required)
+        if empty is not None:
+            empty = np.minimum(RowSums(snapshot, empty).by_domain[level], count)
+        return _best_domain(snapshot, capacity.by_domain[level], required, empty)
     if required:
-        level, domains = snapshot.columns.domains.levels.index(required), snapshot.columns.domains
-        if empty is None:
-            return best_domain(snapshot, view.by_domain[level], required)
-        of, size = domains.of[level], domains.count(level)
-        inside = of >= 0
-        most = np.bincount(of[inside], weights=empty.capacity[inside], minlength=size)
-        return best_domain(snapshot, view.by_domain[level], required, np.minimum(most, count))
-    return whole_cluster(snapshot, view.by_row)
+        if empty is not None:
+            empty = np.minimum(empty, count)
+        return _best_node(snapshot, capacity.by_row, empty)
+    clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
+    return int(capacity.by_row.sum()), clause, np.arange(len(snapshot.columns.names))
 
 
-def best_domain(
+def _best_domain(
     snapshot: Snapshot, capacity: Ints, required: str, lasting: Ints | None = None
 ) -> tuple[int, str, Ints]:
     """The largest capacity that a domain of the level has, of those that take the most when empty, the clause that
@@ -240,12 +243,6 @@ def best_domain(
     best = int(most[domains.ranks(level)[most].argmin()])
     clause = f"best candidate {domains.names[level][best]} {{fits}}"
     return int(capacity[best]), clause, np.flatnonzero(domains.of[level] == best)
-
-
-def whole_cluster(snapshot: Snapshot, capacity: Ints) -> tuple[int, str, Ints]:
-    """As best_domain(), of all nodes."""
-    clause = "the cluster {fits}" if snapshot.columns.row else NO_NODES
-    return int(capacity.sum()), clause, np.arange(len(snapshot.columns.names))
 
 
 def _shortfall(snapshot: Snapshot, spec: PodSpec, count: int) -> float:

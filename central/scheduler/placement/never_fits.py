@@ -221,6 +221,5 @@ def _in_brackets(refusals: Counter[str]) -> str:
 def nodes_refused(reasons: Counter[str]) -> list[str]:
     """As in "2 nodes: cordoned", by reason."""
     return [
-        f"{count} node{'s' if count != 1 else ''}: {reason}"
-        for reason, count in sorted(reasons.items())
+        f"{wording.counted(count, 'node')}: {reason}" for reason, count in sorted(reasons.items())
     ]
