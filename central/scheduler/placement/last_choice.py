@@ -3,22 +3,18 @@
 Design: docs/design/gpu-health.md
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from central.model.facts import PodSpec, Toleration
+import numpy as np
+
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import WorkLimitReached
-from protos.names import GPU
+from protos.names import GPU, GPU_SHARE, MIG, RAIL, RDMA
 
 Fit = Callable[[Draft, PlacementRequest], list[Assignment]]
-# Takes all that is free on a node.
-ONE_GPU = PodSpec(
-    ((GPU, 1), ("pods", 1)),
-    tolerations=(Toleration("", "Exists", "", ""),),
-    gpu_containers=(("main", 1),),
-)
 
 
 def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignment]:
@@ -29,26 +25,46 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
     if not snapshot.last_choice:
         return placed
     rows = {each.row for each in placed}
-    last = {row for name in snapshot.last_choice if (row := snapshot.columns.row.get(name)) in rows}
-    if len(rows) < 2 or not last:
+    last = {
+        row for name in snapshot.last_choice if (row := snapshot.columns.row.get(name)) is not None
+    }
+    if len(rows) < 2 or not last & rows:
         return placed
     before, other = draft.assignments[mark:], list[Assignment]()
     draft.undo(mark)
-    taken = Draft(snapshot)
-    for name in snapshot.last_choice:
-        row = snapshot.columns.row.get(name)
-        if row is not None and (free := int(snapshot.view(ONE_GPU).refresh().by_row[row])):
-            taken.take(row, ONE_GPU, free)
-    try:
-        other = list(fit_any(draft, request))
-    except (DoesNotFit, WorkLimitReached):
-        pass
-    finally:
-        draft.undo(mark)
-        taken.undo()
+    with without_devices(snapshot, last):
+        try:
+            other = list(fit_any(draft, request))
+        except (DoesNotFit, WorkLimitReached):
+            pass
+        finally:
+            draft.undo(mark)
     closer = other and _spans(snapshot, other) <= _spans(snapshot, before)
     draft.retake(other if closer else before)
     return draft.assignments[mark:]
+
+
+def is_device(resource: str) -> bool:
+    """Whether Lockstep's agent serves the resource to the kubelet."""
+    return resource in (GPU, GPU_SHARE, RDMA) or resource.startswith((MIG, RAIL))
+
+
+@contextmanager
+def without_devices(snapshot: Snapshot, nodes: Iterable[int]) -> Iterator[None]:
+    """Inside the block the rows have no free devices. Everything else of them stays."""
+    columns, rows = snapshot.columns, np.array(sorted(nodes), dtype=np.int64)
+    taken = np.zeros((len(rows), columns.width), dtype=np.int64)
+    for resource, column in columns.column.items():
+        if is_device(resource):
+            taken[:, column] = columns.free[rows, column]
+    masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
+    with snapshot.changing():
+        columns.shift(rows, taken, masks, free=False)
+    try:
+        yield
+    finally:
+        with snapshot.changing():
+            columns.shift(rows, taken, masks, free=True)
 
 
 def _spans(snapshot: Snapshot, placed: Sequence[Assignment]) -> list[int]:

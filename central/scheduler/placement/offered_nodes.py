@@ -7,17 +7,12 @@ moves. Only what would be bound there is placed elsewhere, or waits.
 Design: docs/design/kubelet.md
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
-
-import numpy as np
+from collections.abc import Collection
 
 from central.model.facts import PodSpec
-from central.scheduler.placement import PlacementRequest, explain, pod_kinds
+from central.scheduler.placement import PlacementRequest, explain, last_choice, pod_kinds
 from central.scheduler.placement import fit as fit_anywhere
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
-from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import GPU, GPU_SHARE, MIG, RAIL, RDMA
 
 WAITS = "but the agent or the kubelet is restarting there"
 NAMED = 3  # nodes in a reason
@@ -38,7 +33,7 @@ def fit(draft: Draft, request: PlacementRequest, not_offered: Collection[str]) -
         return
     names = sorted(columns.names[row] for row in used)
     draft.undo(mark)
-    with _without_devices(draft.snapshot, rows):
+    with last_choice.without_devices(draft.snapshot, rows):
         try:
             fit_anywhere(draft, request)
         except DoesNotFit:
@@ -51,30 +46,7 @@ def waits(reason: str) -> bool:
 
 
 def asks_for_devices(spec: PodSpec) -> bool:
-    return any(amount and is_device(name) for name, amount in spec.requests)
-
-
-def is_device(resource: str) -> bool:
-    """Whether Lockstep's agent serves the resource to the kubelet."""
-    return resource in (GPU, GPU_SHARE, RDMA) or resource.startswith((MIG, RAIL))
-
-
-@contextmanager
-def _without_devices(snapshot: Snapshot, nodes: Iterable[int]) -> Iterator[None]:
-    """Inside the block the rows have no free devices. Everything else of them stays."""
-    columns, rows = snapshot.columns, np.array(sorted(nodes), dtype=np.int64)
-    taken = np.zeros((len(rows), columns.width), dtype=np.int64)
-    for resource, column in columns.column.items():
-        if is_device(resource):
-            taken[:, column] = columns.free[rows, column]
-    masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
-    with snapshot.changing():
-        columns.shift(rows, taken, masks, free=False)
-    try:
-        yield
-    finally:
-        with snapshot.changing():
-            columns.shift(rows, taken, masks, free=True)
+    return any(amount and last_choice.is_device(name) for name, amount in spec.requests)
 
 
 def _reason(request: PlacementRequest, names: list[str]) -> str:
