@@ -44,8 +44,12 @@ def assign(
     snapshot = draft.snapshot
     mark = len(draft.assignments)
     within = among
-    if level in island_masks.PARTS:
-        within = _fullest_mask(snapshot, groups, level, int(rows[0]), existing_gpus, among=among)
+    views = [snapshot.view(spec) for spec, _ in groups]
+    if level in island_masks.PARTS and any(view.gpus or view.share for view in views):
+        masks = sequential.gpu_masks(snapshot, groups, level, rows, existing_gpus, among=among)
+        if not masks:
+            raise DoesNotFit(f"no {level} has enough capacity")
+        within = masks[0]  # of the fullest part
     fill = partial(fill_balanced if balanced else fill_fewest, snapshot)
     for spec, count in _hardest_first(snapshot, groups):
         if len(rows) == 1:
@@ -94,16 +98,3 @@ def level_below(snapshot: Snapshot, level: str) -> int:
         return 0
     levels = snapshot.columns.domains.levels
     return levels.index(level) + 1 if level in levels else len(levels)
-
-
-def _fullest_mask(
-    snapshot: Snapshot, groups: PodCounts, level: str, row: int, existing_gpus: int, *, among: int
-) -> int:
-    """The mask of the fullest part that takes all of the gang's GPUs. Pods without GPUs are in every part."""
-    asks = [(snapshot.view(spec), count) for spec, count in groups]
-    if not any(view.gpus or view.share for view, _ in asks):
-        return among
-    fitting = island_masks.holding(snapshot, level, row, asks, existing_gpus, among=among)
-    if not fitting:
-        raise DoesNotFit(f"no {level} has enough capacity")
-    return fitting[0]

@@ -4,6 +4,8 @@ each of them of the next level, down to the nodes.
 Design: docs/design/placement.md
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from central.model.arrays import Ints
@@ -19,9 +21,8 @@ def fill_balanced(
     rows = rows[capacity[rows] > 0]
     if capacity[rows].sum() < count:
         raise DoesNotFit("not enough capacity")
-    dividing = _Dividing(snapshot, capacity)
-    dividing.divide(rows, count, level)
-    return np.concatenate(dividing.rows), np.concatenate(dividing.numbers)
+    chosen, numbers = zip(*_divided(snapshot, capacity, rows, count, level), strict=True)
+    return np.concatenate(chosen), np.concatenate(numbers)
 
 
 def parts(held: Ints, ranks: tuple[Ints, ...], count: int) -> tuple[Ints, Ints]:
@@ -51,44 +52,29 @@ def unevenness(held: Ints, count: int) -> int:
     return int(numbers.max() - numbers.min())
 
 
-class _Dividing:
-    """rows, numbers: of pods on each row, so far."""
-
-    def __init__(self, snapshot: Snapshot, capacity: Ints) -> None:
-        self._snapshot, self._capacity = snapshot, capacity
-        self.rows: list[Ints] = []
-        self.numbers: list[Ints] = []
-
-    def divide(self, rows: Ints, count: int, level: int) -> None:
-        """Divides among the rows of one domain of the level above."""
-        snapshot, tree = self._snapshot, self._snapshot.columns.domains
-        if level >= len(tree.levels):
-            ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
-            chosen, numbers = parts(self._capacity[rows], ranks, count)
-            order = np.argsort(chosen, kind="stable")
-            self.rows.append(rows[chosen[order]])
-            self.numbers.append(numbers[order])
-            return
-        ids, domain = np.unique(tree.of[level, rows], return_inverse=True)
-        if len(ids) == 1:
-            self.divide(rows, count, level + 1)
-            return
-        held = np.bincount(domain, weights=self._capacity[rows]).astype(np.int64)
-        chosen, numbers = parts(held, self._ranks(rows, domain, (level, ids, held), count), count)
-        names = np.append(tree.ranks(level), -1)[ids]  # -1: rows without a domain of the level
-        for index in np.argsort(names[chosen], kind="stable").tolist():
-            self.divide(rows[domain == chosen[index]], int(numbers[index]), level + 1)
-
-    def _ranks(
-        self, rows: Ints, domain: Ints, at: tuple[int, Ints, Ints], count: int
-    ) -> tuple[Ints, ...]:
-        """By domain: its name, how full it and the domains around it are, and how many nodes an even part takes there.
-        The last counts first."""
-        (level, ids, held), snapshot = at, self._snapshot
-        known = ids[ids >= 0]
-        _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
-        none = np.full(len(ids) - len(known), -1, dtype=np.int64)  # ids are sorted: -1 comes first
-        share = -(-count // nodes_needed(held, count))
-        nodes = fewest_children(self._capacity[rows], domain, len(ids), share)
-        names = snapshot.columns.domains.ranks(level)[known]
-        return np.append(none, names), np.append(none, fullest), nodes
+def _divided(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
+) -> Iterator[tuple[Ints, Ints]]:
+    """Divides among the rows of one domain of the level above. Yields rows, and numbers of pods for them."""
+    tree = snapshot.columns.domains
+    if level >= len(tree.levels):
+        ranks = (snapshot.columns.name_rank()[rows], snapshot.columns.gpus.count[rows])
+        chosen, numbers = parts(capacity[rows], ranks, count)
+        order = np.argsort(chosen, kind="stable")
+        yield rows[chosen[order]], numbers[order]
+        return
+    ids, domain = np.unique(tree.of[level, rows], return_inverse=True)
+    if len(ids) == 1:
+        yield from _divided(snapshot, capacity, rows, count, level + 1)
+        return
+    held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
+    share = -(-count // nodes_needed(held, count))
+    nodes = fewest_children(capacity[rows], domain, len(ids), share)
+    names = np.append(tree.ranks(level), -1)[ids]  # -1: rows without a domain of the level
+    known = ids[ids >= 0]
+    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
+    none = np.full(len(ids) - len(known), -1, dtype=np.int64)  # ids are sorted: -1 comes first
+    chosen, numbers = parts(held, (names, np.append(none, fullest), nodes), count)
+    for index in np.argsort(names[chosen], kind="stable").tolist():
+        inside = rows[domain == chosen[index]]
+        yield from _divided(snapshot, capacity, inside, int(numbers[index]), level + 1)

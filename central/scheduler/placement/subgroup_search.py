@@ -142,8 +142,10 @@ class _SubgroupSearch:
                 for required, own in inner.items()
             }
             for tried, self._rows in enumerate(choice.candidates(level), start=1):
-                for gpus in self._parts(level):
-                    self._gpus = gpus
+                parts = sequential.gpu_masks(
+                    snapshot, request.groups, request.required, self._rows, request.existing_gpus
+                )
+                for self._gpus in parts:
                     taken: dict[int, list[Assignment]] = {}
                     self._inside.clear()
                     if self.attempts_left > 0 and self._place(hardest, taken):
@@ -155,15 +157,6 @@ class _SubgroupSearch:
                     return True
                 self._packer.exact &= tried < TRIED_DOMAINS
         return False
-
-    def _parts(self, level: str) -> Sequence[int]:
-        """The GPUs that the gang may use on its rows: all, or those of the one part that it has to be in."""
-        request, snapshot = self._request, self._draft.snapshot
-        if request.required not in island_masks.PARTS:
-            return (-1,)
-        asks = [(snapshot.view(spec), count) for spec, count in request.groups]
-        row = int(self._rows[0])
-        return island_masks.holding(snapshot, level, row, asks, request.existing_gpus)
 
     def _order(self, index: int, inner: dict[str, list[str]]) -> list[tuple[Ease, int]]:
         """The hardest first, and the subgroups of a bundle after each other."""
