@@ -79,8 +79,8 @@ def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
 def requirements(
     snapshot: Snapshot, classes: Sequence[tuple[DomainCapacity, int]]
 ) -> list[tuple[RowSums | DomainCapacity, int]]:
-    """What has to fit: the pods of each class, and, if they are unlike, what they request together of each resource
-    where one of them may go."""
+    """Returns what has to fit: the pods of each class, and, if they are unlike, what they request together of each
+    resource where one of them may go."""
     if len(classes) == 1:
         return list(classes)
     columns = snapshot.columns
@@ -101,7 +101,7 @@ def _usable(classes: Sequence[tuple[DomainCapacity, int]]) -> Bools:
 
 
 class DomainChoice:
-    """Where the pods of a request can go together."""
+    """Chooses where the pods of a request go together."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class DomainChoice:
         return rows
 
     def _enough(self, amounts: Callable[[RowSums | DomainCapacity], Ints]) -> Bools:
-        """Where there is enough of all that has to fit. amounts: by row, or by domain of a level."""
+        """Returns where there is enough of all that has to fit. amounts: by row, or by domain of a level."""
         (first, count), *others = self._requirements
         found = amounts(first) >= count
         for each, needed in others:
@@ -248,7 +248,7 @@ class DomainChoice:
         return enough.nonzero()[0]
 
     def _domain_keys(self, level: int) -> Iterator[RowKey]:
-        """What domains of the level are ordered by, as _keys()."""
+        """Yields what domains of the level are ordered by, as _keys()."""
         domains, equal = self._snapshot.columns.domains, self._limit == 1
         if self._tightest:
             yield self._classes[0][0].by_domain[level].take, int
@@ -294,7 +294,7 @@ class DomainChoice:
             yield found[:1]
 
     def _unevenness(self, level: int, found: Ints) -> Ints:
-        """By domain: how even the parts can be in its children."""
+        """Returns by domain how even the parts can be in its children."""
         domains, capacity, by = self._snapshot.columns.domains, self._classes[0][0], level + 1
         uneven = []
         for domain in found.tolist():
@@ -306,7 +306,7 @@ class DomainChoice:
         return np.array(uneven)
 
     def _needed(self, each: RowSums | DomainCapacity, count: int, level: int, by: int) -> Ints:
-        """By domain of the level: how many of its child domains of level `by` (past the last: nodes) hold
+        """Returns by domain of the level how many of its child domains of level `by` (past the last: nodes) hold
         so much, those with the most first. More than there are children where the domain has too little."""
         domains = self._snapshot.columns.domains
         if by == level + 1 < len(domains.levels):

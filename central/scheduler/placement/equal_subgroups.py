@@ -190,8 +190,8 @@ def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], dept
 def _bundles_by_row(
     snapshot: Snapshot, units: Ints, size: int, level: str, *, joined: bool = False
 ) -> Ints:
-    """How many times that many units fit in one domain of the level. joined: what is in no domain of
-    the level, but together in a narrower one, is in one domain."""
+    """Returns how many times that many units fit in one domain of the level. joined: what is in no domain
+    of the level, but together in a narrower one, is in one domain."""
     domains = snapshot.columns.domains
     if level and level not in (ANYWHERE, *domains.levels):
         return units // size

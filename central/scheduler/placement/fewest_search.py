@@ -42,7 +42,8 @@ def cheapest(paths: Ints, capacity: Ints, ties: Ints, count: int) -> Ints | None
 
 
 def _costs_of_opening(sizes: Sequence[int], ties: Ints, count: int) -> list[int] | None:
-    """By level, so that one outweighs all of the narrower levels. None: their sum is no number that can be compared."""
+    """Returns the costs by level, so that one outweighs all of the narrower ones. None: their sum is no number that can
+    be compared."""
     cost, found = 1 + int(ties.sum()), list[int]()
     for size in reversed(sizes):
         found.insert(0, cost)
@@ -62,7 +63,7 @@ class _Tree(NamedTuple):
 
 
 class _Choices(NamedTuple):
-    """Of one domain: ways to hold pods, by rising number and cost. opened: domains of the narrowest level, one bit
+    """Ways of one domain to hold pods, by rising number and cost. opened: domains of the narrowest level, one bit
     each."""
 
     pods: Ints

@@ -45,13 +45,13 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
 
 
 def is_device(resource: str) -> bool:
-    """Whether Lockstep's agent serves the resource to the kubelet."""
+    """Returns whether Lockstep's agent serves the resource to the kubelet."""
     return resource in (GPU, GPU_SHARE, RDMA) or resource.startswith((MIG, RAIL))
 
 
 @contextmanager
 def without_devices(snapshot: Snapshot, nodes: Iterable[int]) -> Iterator[None]:
-    """Inside the block the rows have no free devices. Everything else of them stays."""
+    """Takes the free devices of the rows away inside the block. Everything else of them stays."""
     columns, rows = snapshot.columns, np.array(sorted(nodes), dtype=np.int64)
     taken = np.zeros((len(rows), columns.width), dtype=np.int64)
     for resource, column in columns.column.items():

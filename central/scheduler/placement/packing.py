@@ -131,8 +131,8 @@ class Packer:
         yield from divide(0, 0)
 
     def _domains(self, subgroup: SubgroupRequest | Bundle, rows: Ints) -> list[Ints]:
-        """For each domain that the subgroup, or the bundle, may be in: 1 for the rows in it. It joins its existing
-        members."""
+        """Returns for each domain that the subgroup, or the bundle, may be in: 1 for the rows in it. It joins its
+        existing members."""
         tree = self._draft.snapshot.columns.domains
         if subgroup.required == NODE:
             of = np.arange(tree.of.shape[1])

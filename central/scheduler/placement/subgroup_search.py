@@ -390,7 +390,7 @@ def _reason_of_part(snapshot: Snapshot, request: PlacementRequest) -> str:
 
 
 def _refusal_of(snapshot: Snapshot, request: PlacementRequest) -> str:
-    """Why it does not fit; empty: it does."""
+    """Returns why it does not fit; empty: it does."""
     draft = Draft(snapshot)
     try:
         fit(draft, request, ladder(snapshot, request.required))
