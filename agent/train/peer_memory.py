@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +34,7 @@ from . import undo
 KEPT_STEPS = 3
 _CONNECTIONS = 64
 _LOOK_S = 0.2
+_SILENT_S = 30
 _log = logging.getLogger("lockstep_train")
 _LOST = (OSError, EOFError, ValueError, AuthenticationError)
 
@@ -78,11 +81,19 @@ def peer_distance(places: Sequence[PeerPlace]) -> int:
     return min(range(1, size), key=cost, default=0)
 
 
+def _bound(connection: Connection, silent_s: int) -> None:
+    """Makes reads and writes that wait for longer raise OSError."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            same.setsockopt(socket.SOL_SOCKET, direction, struct.pack("ll", silent_s, 0))
+
+
 class PeerMemory:
     """The copies that a process holds. All methods may be called from any thread."""
 
-    def __init__(self, token: bytes) -> None:
-        self._token = token
+    def __init__(self, token: bytes, silent_s: int = _SILENT_S) -> None:
+        """silent_s: how long a stranger who says nothing holds a thread, and a holder that stands still a reader."""
+        self._token, self._silent_s = token, silent_s
         self._held: dict[CopyName, tuple[StateCopy, str]] = {}  # with its digest
         self._lock = threading.Lock()
         self._sending: tuple[int, threading.Thread] | None = None  # in which generation
@@ -148,7 +159,15 @@ class PeerMemory:
 
     def _connect(self, place: PeerPlace) -> Connection:
         family = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)[0][0]
-        return Client((place.address, place.port), family.name, authkey=self._token)
+        connection = Client((place.address, place.port), family.name)
+        _bound(connection, self._silent_s)
+        try:
+            answer_challenge(connection, self._token)
+            deliver_challenge(connection, self._token)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _serve(self) -> None:
         while True:
@@ -167,6 +186,7 @@ class PeerMemory:
 
     def _talk(self, connection: Connection) -> None:
         with suppress(*_LOST), connection:
+            _bound(connection, self._silent_s)
             deliver_challenge(connection, self._token)
             answer_challenge(connection, self._token)
             what, name, *more = json.loads(connection.recv_bytes(4096))

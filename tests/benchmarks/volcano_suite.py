@@ -97,7 +97,7 @@ class Suite:
         self._build("gang-test", "test", "-c", "./benchmark/testcases/gang")
         kwok = Path(json.loads(go("mod", "download", "-json", KWOK, cwd=Path("/")))["Dir"])
         self._build("kwok", "build", "./cmd/kwok", source=kwok)
-        stages = [program("kubectl"), "kustomize", kwok / "kustomize/stage/fast"]
+        stages = [str(program("kubectl")), "kustomize", str(kwok / "kustomize/stage/fast")]
         self.stages = subprocess.run(stages, check=True, capture_output=True, text=True).stdout
 
     def _build(self, name: str, *argv: str, source: Path | None = None) -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Client
 
 import pytest
@@ -103,6 +104,28 @@ def frozen() -> Iterator[PeerPlace]:
     """A peer that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield place("n", port=server.getsockname()[1])
+
+
+def test_strangers_who_say_nothing_hold_no_thread_for_ever() -> None:
+    memory, copy = PeerMemory(TOKEN, silent_s=1), StateCopy(b"plan", b"content")
+    memory.hold(name(1), copy, copy.digest())
+    with ExitStack() as stack:
+        for _ in range(64):
+            stack.enter_context(socket.create_connection(("127.0.0.1", memory.port)))
+
+        def read() -> bool:
+            with suppress(OSError):
+                return PeerMemory(TOKEN).fetch(name(1), copy.digest(), [at(memory)]) == copy
+            return False
+
+        wait_for(read, "the copy is read")
+
+
+def test_a_holder_that_stands_still_is_passed_over(frozen: PeerPlace) -> None:
+    memory, copy = PeerMemory(TOKEN), StateCopy(b"plan", b"content")
+    memory.hold(name(1), copy, copy.digest())
+    reader = PeerMemory(TOKEN, silent_s=1)
+    assert reader.fetch(name(1), copy.digest(), [frozen, at(memory)]) == copy
 
 
 def test_a_peer_that_stands_still_delays_the_next_copy_until_its_loss_is_noticed(
