@@ -216,7 +216,9 @@ def test_limits_are_summed_card_by_card() -> None:
     pods = [factories.wishing(factories.pod(f"p{number}"), 10) for number in range(3)]
     assert bound(schedule_once(made, pods, 1.0)) == ["p0", "p1"]
     assert sorted(cards(made).values()) == [("mlx5_0",), ("mlx5_1",)]
-    assert "short of RDMA NICs with 10 RDMA handles left: enough for 0" in waits_for(made, "p2")
+    assert "short of RDMA NICs with 10 RDMA handles left, at most 5: enough for 0" in waits_for(
+        made, "p2"
+    )
     check_invariants(made)
 
 
