@@ -85,20 +85,23 @@ def _fit_counted(
 ) -> list[Assignment]:
     """Class by class, each counted by domain."""
     mark, snapshot = len(draft.assignments), draft.snapshot
-    packer = Packer(draft, (SubgroupRequest(request.groups),))
+    unlike = len(request.groups) > 1
+    packer = Packer(draft, (SubgroupRequest(request.groups),)) if unlike else None
     views = [snapshot.view(spec) for spec, _ in request.groups]
     choice = DomainChoice(snapshot, request, by_preference=True)
     for level in levels:
         for tried, found in enumerate(_candidates(snapshot, views, choice, level), start=1):
             if not _assign(draft, request, level, found):
+                if packer is None:
+                    continue
                 packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(found):
                     continue
-            if len(request.groups) > 1 and len(found) > 1 and not (mark or request.existing_rows):
+            if unlike and len(found) > 1 and not (mark or request.existing_rows):
                 compact(draft, request.groups, level, found, balanced=request.balanced)
             return draft.assignments[mark:]
     text = explain.reason(snapshot, request)
-    if not packer.exact:
+    if packer is not None and not packer.exact:
         text = text.replace(explain.NOT_TOGETHER, explain.SEARCH_LIMIT)
     raise DoesNotFit(text)
 
@@ -123,19 +126,22 @@ def _assign(
     """Assigns all pods to the domain, or none. by_role: roles assign them again. Raises WorkLimitReached."""
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
+    mark = len(draft.assignments)
     try:
-        with draft.all_or_nothing():
-            assign(
-                draft,
-                request.groups,
-                level,
-                rows,
-                request.existing_gpus,
-                balanced=request.balanced and not by_role,
-                meter=draft.snapshot.meter,
-            )
-    except DoesNotFit:
-        return False
+        assign(
+            draft,
+            request.groups,
+            level,
+            rows,
+            request.existing_gpus,
+            balanced=request.balanced and not by_role,
+            meter=draft.snapshot.meter,
+        )
+    except BaseException as error:
+        draft.undo(mark)
+        if isinstance(error, DoesNotFit):
+            return False
+        raise
     return True
 
 
