@@ -17,8 +17,8 @@ from central.model.facts import PodSpec
 from central.model.pending_causes import INVALID
 from central.scheduler.placement import (
     explain,
-    former_nodes,
     last_choice,
+    returning_pods,
     role_placement,
     same_devices,
     sequential,
@@ -54,7 +54,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
     same = partial(same_devices.fit, fit_any=_fit)
-    return last_choice.fit(draft, request, partial(former_nodes.fit, fit_any=same))
+    return last_choice.fit(draft, request, partial(returning_pods.fit, fit_any=same))
 
 
 def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
