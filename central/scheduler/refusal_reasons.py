@@ -15,7 +15,7 @@ from central.model.pending_causes import RETRY
 from central.scheduler import containment, pending_cause, placement
 from central.scheduler.placement import explain, placement_attempts, pod_kinds
 from central.scheduler.queues import min_resources
-from central.scheduler.refusal_remarks import FITS_NOW, remarks
+from central.scheduler.refusal_remarks import FITS_NOW, is_late, remarks
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.withholding import WithheldCapacity
 from central.scheduler.scheduler import GangRefusal, Scheduler
@@ -55,6 +55,10 @@ def refresh(scheduler: Scheduler, now: float) -> None:
                 continue
             entry.stamp = stamp
         if entry.stamp == stamp:
+            held, volumes = _still_held(scheduler, entry)
+            if is_late(entry.reason, held, now):
+                withheld.set(held, volumes)
+                _say(scheduler, entry, withheld, now)
             _set_reason(scheduler, gang, entry.reason)
     for key in scheduler.reservations:  # the time to their starts has changed
         if (own := refused.get(key)) is not None and own.stamp == stamp:

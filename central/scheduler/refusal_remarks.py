@@ -23,6 +23,18 @@ ORDINARY = 0  # the priority of pods without a PriorityClass: who has it expects
 FITS_NOW = "fits now; its pods are bound in the next cycle"
 
 
+SHORT_ENOUGH = "a gang with lockstep.dev/runs-for of at most {} may use that before"
+
+
+def is_late(reason: str, held: Iterable[Reservation], now: float) -> bool:
+    """Returns whether the reason names a run time with which a gang would not end before these reservations start any
+    more, because time has passed."""
+    if SHORT_ENOUGH.partition("{")[0] not in reason:
+        return False
+    longest_s = min((each.longest_run_s(now) for each in held), default=0)
+    return SHORT_ENOUGH.format(rough_most(longest_s)) not in reason
+
+
 def remarks(
     scheduler: Scheduler, gang: Gang, refused: GangRefusal, withheld: WithheldCapacity, now: float
 ) -> str:
@@ -44,9 +56,7 @@ def remarks(
         clauses.append(excluded)
         longest_s = min((held.longest_run_s(now) for held in withheld.with_capacity()), default=0)
         if most := rough_most(longest_s):
-            clauses.append(
-                f"a gang with lockstep.dev/runs-for of at most {most} may use that before"
-            )
+            clauses.append(SHORT_ENOUGH.format(most))
     if never:
         return ""
     if volumes := withheld.with_volumes():

@@ -29,6 +29,17 @@ class NeverReasons:
     counts: StateCounts
     layered: LayeredCounts
 
+    def _has_other_values(self, said: str) -> None:
+        """said: which values of a label the nodes have; empty: nothing is said of it."""
+        if not said:
+            return
+        match = re.fullmatch(r"; (\S+) is (.+)|; no node has label (\S+)", said)
+        assert match, f"unknown words: {said}"
+        key = match[1] or match[3]
+        seen = [node.seen for node in self.counts.nodes if node.seen is not None]
+        values = {each.labels[key] for each in seen if key in each.labels}
+        assert (match[2] or "") == wording.some(values), f"{key} is {values}"
+
     def never(self, spec: PodSpec, needed: Mapping[str, int], text: str, gang: Gang) -> None:
         """needed: by level, how many pods there must be in one domain."""
         if UNITS_WHEN_EMPTY.search(text):
@@ -38,9 +49,11 @@ class NeverReasons:
             self._apart(gang, shared, max(needed.values()))
             return
         if refused:
+            refused, _, there = refused.partition(")")
+            self._has_other_values(there)
             able = recount.able(spec, self.counts.nodes)
             counts = Counter(why for node in able if (why := recount.lasting(spec, node)))
-            said = [part.split(" ", 2)[::2] for part in refused.rstrip(")").split("; ")]
+            said = [part.split(" ", 2)[::2] for part in refused.split("; ")]
             assert {why: int(count) for count, why in said} == counts, f"{counts}"
         usable = [node for node in self.counts.nodes if not recount.lasting(spec, node)]
         if match := PART_OF_ONE.fullmatch(text):

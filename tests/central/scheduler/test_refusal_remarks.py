@@ -43,6 +43,19 @@ def test_who_may_not_use_reserved_capacity_reads_which_run_time_would_be_short_e
         assert world.step(4.0, *job("brief", 1, 4, 60.0 * int(said[1]), created=4.0)) == ["brief-0"]
 
 
+def test_the_run_time_that_would_be_short_enough_shrinks_while_nothing_else_happens() -> None:
+    world = World(factories.node("n"), patience_s=600.0)
+    world.step(1.0, *job("rock", 1, 4, 500.0))
+    world.step(2.0, *job("head", 1, 8, created=2.0))
+    said = []
+    for now in (3.0, 100.0, 200.0, 300.0):
+        world.step(now, *(job("new", 1, 4, created=3.0) if now == 3.0 else ()))
+        match = HINT.search(world.told["new"])
+        assert match, world.told["new"]
+        said.append(int(match[1]))
+    assert said == [8, 6, 5, 3]
+
+
 @pytest.mark.parametrize("queues", [(), (QueueSeen("q"), QueueSeen("p"))])
 def test_who_waits_for_victims_does_not_read_that_nobody_gives_way(
     queues: tuple[QueueSeen, ...],
