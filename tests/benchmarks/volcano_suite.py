@@ -227,7 +227,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of each case and system, in turn")
     parser.add_argument("--case", type=int, help="only this one, counted from 0")
     given = parser.parse_args()
-    suite = Suite(given.checkout)
+    try:
+        suite = Suite(given.checkout)
+    except Trouble as trouble:
+        parser.error(str(trouble))
     table = Table("case", "system", "test", "pod, mean", "pod, last", "CPU", "racks", "split")
     for case in CASES if given.case is None else [CASES[given.case]]:
         runs: dict[str, list[Figures]] = defaultdict(list)

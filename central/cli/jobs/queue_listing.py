@@ -21,10 +21,16 @@ ROOT = "root"
 
 def rows(api: Api, args: argparse.Namespace) -> list[Json]:
     """Returns the rows of the console's /api/queues; from objects without what only the scheduler knows."""
+    told = _told(args)
+    return of_objects(api.all(QUEUES)) if told is None else told
+
+
+def _told(args: argparse.Namespace) -> list[Json] | None:
+    """Returns the rows that the scheduler shows the user; None: it is not named, or does not answer."""
     if args.server != query_client.SERVER:
         with suppress(query_client.CannotAsk):
             return query_client.pages(query_client.scheduler_address(args), "/api/queues")
-    return of_objects(api.all(QUEUES))
+    return None
 
 
 def objects(api: Api, args: argparse.Namespace, **query: str) -> list[Json]:
@@ -33,13 +39,10 @@ def objects(api: Api, args: argparse.Namespace, **query: str) -> list[Json]:
     try:
         return api.all(QUEUES, everywhere=False, **query)
     except CannotDo as refused:
-        if args.server == query_client.SERVER:
+        if (told := _told(args)) is None:
             raise
-        with suppress(query_client.CannotAsk):
-            found = query_client.pages(query_client.scheduler_address(args), "/api/queues")
-            print(f"lockstep: {refused}; these are the queues of your gangs", file=sys.stderr)
-            return [_as_object(row) for row in found]
-        raise
+        print(f"lockstep: {refused}; these are the queues of your gangs", file=sys.stderr)
+        return [_as_object(row) for row in told]
 
 
 def _as_object(row: Json) -> Json:

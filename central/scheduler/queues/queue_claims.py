@@ -362,7 +362,7 @@ class Claim:
         return self.queue.path[index - 1], self._down(giver, index)[-1]
 
     def _index(self, queue: Queue) -> int:
-        """Of the level in common in the claimant's path; 0: there is none, or it is the claimant's queue."""
+        """Returns where the level in common stands in the claimant's path; 0: there is none, or it is its queue."""
         if (found := self._indices.get(queue)) is None:
             path = enumerate(self.queue.path)
             found = self._indices[queue] = next((i for i, above in path if above in queue.path), 0)
@@ -378,7 +378,7 @@ class Claim:
     # --- the two rules -------------------------------------------------------------------------
 
     def _used(self, queue: Queue, resource: str) -> int:
-        """Without what victims free."""
+        """Returns what the queue uses, without what victims free."""
         return queue.used.get(resource, 0) - self._frees(queue, resource)
 
     def _frees(self, queue: Queue, resource: str) -> int:

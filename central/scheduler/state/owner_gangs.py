@@ -133,8 +133,8 @@ class OwnerGangs:
         self.held.pop(uid, None)
         if fact is None:
             return
-        if fact.phase == "Running" and not fact.deleting and (owner := self.owner_of(fact)):
-            self.former.left(owner, fact.node)
+        if fact.phase == "Running" and not fact.deleting:
+            self._leave_node(fact)
         siblings = self._by_owner[fact.owner]
         del siblings[uid]
         if not siblings:
@@ -164,10 +164,14 @@ class OwnerGangs:
         said = self.seen.get(fact.owner)
         return fact.namespace, (said.above if said is not None else "") or fact.owner_name
 
+    def _leave_node(self, fact: PodSeen) -> None:
+        if (owner := self.owner_of(fact)) is not None:
+            self.former.left(owner, fact.node)
+
     def _update_index(self, fact: PodSeen) -> None:
         before = self.pods.get(fact.uid)
-        if was_running(before, fact) and (owner := self.owner_of(fact)) is not None:
-            self.former.left(owner, fact.node)
+        if was_running(before, fact):
+            self._leave_node(fact)
         if before is not None and before.owner != fact.owner:
             self.forget_pod(fact.uid)
         if fact.owner:
