@@ -63,13 +63,15 @@ async function follow() {
   say("asking the scheduler", false);
   let failures = 0;
   for (;;) {
+    const hidden = await seen();
     try {
       await stream("/api/events", (overview) => {
         failures = 0;
         live = overview;
         again();
-      });
+      }, hidden);
     } catch (error) {
+      if (hidden.aborted) continue;
       if (error instanceof Failed && error.status === 401) {
         return login(setToken("") ? error.message : "");
       }
@@ -77,6 +79,20 @@ async function follow() {
       await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
     }
   }
+}
+
+// Waits until this tab can be seen; the signal ends what it follows once it cannot. A browser opens six connections to
+// a server, for all of its tabs: the seventh tab would wait for ever if hidden ones kept theirs.
+async function seen() {
+  const until = (state) => new Promise((done) => addEventListener("visibilitychange", function looked() {
+    if (document.visibilityState !== state) return;
+    removeEventListener("visibilitychange", looked);
+    done();
+  }));
+  if (document.hidden) await until("visible");
+  const ended = new AbortController();
+  until("hidden").then(() => ended.abort());
+  return ended.signal;
 }
 
 function past() {

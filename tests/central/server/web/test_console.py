@@ -190,6 +190,16 @@ def test_an_address_can_be_pasted_and_reloaded(browser: Browser) -> None:
         assert page.errors == []
 
 
+def test_any_number_of_tabs_follow_the_scheduler(browser: Browser) -> None:
+    """A browser opens six connections to a server, and a tab that nobody sees gives its one to the others."""
+    with served(cluster(8)) as (server, put):
+        tabs = [opened(browser, server.port, "jobs") for _ in range(8)]
+        put(factories.node("another", gpus=8))
+        tabs[0].call("Page.bringToFront")
+        tabs[0].until("document.getElementById('totals').innerText.replace(/\\s+/g, ' ').includes('nodes 9')")
+        assert not [error for tab in tabs for error in tab.errors]
+
+
 def test_a_user_of_one_namespace_sees_a_useful_page(browser: Browser) -> None:
     rights = Rights(("ann", "pods", "ns"))
     with served(cluster(8), rights) as (server, _):
