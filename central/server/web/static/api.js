@@ -1,6 +1,12 @@
-// Requests with the viewer's token. The token stays in this tab (sessionStorage) and in no address.
+// Requests with the viewer's token. The token stays in this browser's tabs (sessionStorage) and in no address.
 
 const KEY = "lockstep-token";
+const ANSWER_MS = 300;
+const tabs = new BroadcastChannel(KEY);
+tabs.addEventListener("message", ({ data }) => {
+  const token = sessionStorage.getItem(KEY);
+  if (data === "asked" && token) tabs.postMessage({ token });
+});
 
 export function takeToken() {
   const given = decodeURIComponent(location.hash.match(/[#&?]token=([^&]*)/)?.[1] || "");
@@ -17,6 +23,21 @@ export function setToken(token) {
   if (token) sessionStorage.setItem(KEY, token);
   else sessionStorage.removeItem(KEY);
   return Boolean(before);
+}
+
+// Asks the other tabs, for a link that was opened in a tab of its own. Returns whether one of them has a token.
+export function takeTokenOfTabs() {
+  return new Promise((done) => {
+    const given = ({ data }) => {
+      if (!data.token) return;
+      sessionStorage.setItem(KEY, data.token);
+      tabs.removeEventListener("message", given);
+      done(true);
+    };
+    tabs.addEventListener("message", given);
+    tabs.postMessage("asked");
+    setTimeout(() => { tabs.removeEventListener("message", given); done(false); }, ANSWER_MS);
+  });
 }
 
 export class Failed extends Error {

@@ -1,6 +1,6 @@
 // The console: views that follow the scheduler by server-sent events. The address says what is shown (route.js).
 
-import { Failed, get, setToken, stream, takeToken } from "./api.js";
+import { Failed, get, setToken, stream, takeToken, takeTokenOfTabs } from "./api.js";
 import { amount, clock, element, link, moment, ownerLink, short, show, soft } from "./dom.js";
 import * as jobs from "./jobs.js";
 import * as lists from "./lists.js";
@@ -73,7 +73,9 @@ async function follow() {
     } catch (error) {
       if (hidden.aborted) continue;
       if (error instanceof Failed && error.status === 401) {
-        return login(setToken("") ? error.message : "");
+        const had = setToken("");
+        if (!had && await takeTokenOfTabs()) continue;
+        return login(had ? error.message : "");
       }
       say(error instanceof Failed ? error.message : "no answer from the scheduler; trying again", true);
       await new Promise((done) => setTimeout(done, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));

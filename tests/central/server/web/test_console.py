@@ -200,6 +200,19 @@ def test_any_number_of_tabs_follow_the_scheduler(browser: Browser) -> None:
         assert not [error for tab in tabs for error in tab.errors]
 
 
+def test_a_new_tab_has_the_token_of_an_open_one(browser: Browser) -> None:
+    """A link that is opened in a tab of its own asks for no token; without a tab that has one it does."""
+    with served(cluster(2)) as (server, _):
+        url = f"http://127.0.0.1:{server.port}/"
+        stranger = browser.page(url, width=800, height=600)
+        stranger.until("!document.getElementById('login').hidden")
+        opened(browser, server.port)
+        browser.page(url + "#/job/ns/giant", width=800, height=600).until(LIVE)
+        stranger.call("Page.reload")
+        stranger.call("Page.bringToFront")
+        stranger.until(LIVE)
+
+
 def test_a_user_of_one_namespace_sees_a_useful_page(browser: Browser) -> None:
     rights = Rights(("ann", "pods", "ns"))
     with served(cluster(8), rights) as (server, _):
