@@ -5,9 +5,9 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from protos.common.near_names import did_you_mean
 from protos.common.text_fold import fold
 
 WRONG = 2  # exit code
@@ -47,19 +47,16 @@ class SentenceParser(argparse.ArgumentParser):
         if message.startswith(_LACKS) and message.removeprefix(_LACKS) in self._verbs():
             self.print_help(sys.stderr)
             self.exit(WRONG)
-        near: list[str] = []
+        near = ""
         if choice := _CHOICE.search(message):
             named = [each.strip("' ") for each in choice[3].split(",")]
             known = [each for each in named if each != "[]"]  # argparse's word for none named
-            near = get_close_matches(choice[2], known, 1)
+            near = did_you_mean(choice[2], known)
             wrong = "unknown" if near else f"not one of {', '.join(known)}"
             message = f'{choice[1]}: "{choice[2]}" is {wrong}'
         elif message.startswith("unrecognized arguments: "):
-            near = get_close_matches(
-                message.split()[2].partition("=")[0], self._option_string_actions, 1
-            )
-        message += f"; did you mean {near[0]}?" if near else ""
-        about = f"{self.prog}: {message.removeprefix('argument ')} (see {self.prog} --help)"
+            near = did_you_mean(message.split()[2].partition("=")[0], self._option_string_actions)
+        about = f"{self.prog}: {message.removeprefix('argument ')}{near} (see {self.prog} --help)"
         self.exit(WRONG, f"{about}\n")
 
     def _verbs(self) -> set[str]:

@@ -48,6 +48,9 @@ WRITES = (  # of the scheduler; the Job controller's rights may be bound in some
     ("create", "tokenreviews.authentication.k8s.io"),
     ("create", "subjectaccessreviews.authorization.k8s.io"),
 )
+INSTALLED = ("CustomResourceDefinition", "Deployment", "DaemonSet", "ConfigMap", "Lease")
+LOCAL = "-lockstep"  # ends the version of the API server of `lockstep demo`
+ASK = "; ask an administrator"
 OWN_RIGHTS = (("create", "jobs.batch.volcano.sh"), ("list", "podgroups.scheduling.volcano.sh"))
 
 
@@ -95,7 +98,7 @@ def read(
             if error.status == 404:
                 lists[kind] = []
             else:
-                unread[kind] = f"you may not list {path.full_name}"
+                unread[kind] = f"you may not list {path.full_name}{ASK}"
     one = {
         "ConfigMap": f"/api/v1/namespaces/{namespace}/configmaps/{CA_CONFIG_MAP}",
         "Lease": f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{CENTRAL_ACCOUNT}",
@@ -107,14 +110,16 @@ def read(
             if error.status == 404:
                 lists[kind] = []
             else:
-                unread[kind] = f"you may not read {where.rpartition('/v1/')[2]}"
+                unread[kind] = f"you may not read {where.rpartition('/v1/')[2]}{ASK}"
     lacking, ignored = list[str](), list[str]()
     try:
         lacking, ignored = _scheduler_lacks(client, namespace)
     except AccessUnknown:
-        unread["rights"] = "you may not create subjectaccessreviews"
+        unread["rights"] = f"you may not create subjectaccessreviews{ASK}"
     own = _caller_lacks(client, own_namespace)
     said = str(answer.get("gitVersion"))
+    if said.endswith(LOCAL) and not any(lists.get(kind) for kind in INSTALLED):
+        unread |= dict.fromkeys(INSTALLED, "nothing is installed in the local cluster of a demo")
     return Installation(
         namespace, now, version, said, lists, unread, tuple(lacking), tuple(ignored), own
     )

@@ -15,6 +15,7 @@ from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import MERGE, Client, StatusError, Stream
 from central.model.json_types import Json
+from protos.common.near_names import did_you_mean
 
 PAGE = 500
 GONE = 410
@@ -64,21 +65,16 @@ class Api:
                 more = f"it is a PodGroup: lockstep group view {name}"
             elif kind is GROUPS and self.find(JOBS, name) is not None:
                 more = f"it is a job: lockstep job view {name}"
-            elif near := self._near(kind, name):
-                more = f"did you mean {near}?"
             else:
-                raise
+                raise CannotDo(f"{error}{self._near(kind, name)}", error.code) from error
             raise CannotDo(f"{error}; {more}", error.code) from error
 
     def _near(self, kind: ResourcePath, name: str) -> str:
-        """The name of an object that is nearly the same; empty: none, or the user may not list them."""
-        from difflib import get_close_matches
-
+        """Asks for an object that is nearly the same; empty: none, or the user may not list them."""
         try:
-            names = [obj["metadata"]["name"] for obj in self.all(kind)]
+            return did_you_mean(name, [obj["metadata"]["name"] for obj in self.all(kind)])
         except CannotDo:
             return ""
-        return next(iter(get_close_matches(name, names, 1)), "")
 
     def find(self, kind: ResourcePath, name: str) -> Json | None:
         """Returns the object; None if it does not exist or the user may not see it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from central.cli.exit_codes import CannotDo
+from protos.common.near_names import did_you_mean
 from protos.names import BLOCK, NODE, PARTS_OF_NODE, RACK, ZONE
 
 SHELLS = ("bash", "zsh", "fish")
@@ -89,10 +90,7 @@ def _done(_code: int = 0) -> None:
 def hint(kind: str, name: str, args: Any) -> str:
     """A question for the end of a sentence, with the nearest name; empty: none is near, or the user may not list
     them."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, sorted(_names(kind, args)), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return did_you_mean(name, _names(kind, args))
 
 
 def _names(kind: str, args: Any) -> Iterable[str]:

@@ -3,7 +3,6 @@ a request that no node and no queue can meet. Only objects that the user may see
 nothing."""
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any
 
 from central.cli.exit_codes import CannotDo
@@ -12,6 +11,7 @@ from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.model.json_types import Json
 from central.model.resources import DEFAULT
 from central.model.wording import NEVER
+from protos.common.near_names import did_you_mean
 from protos.names import GPU, NODE, PARTS_OF_NODE, TOPOLOGY_REQUIRED
 
 WITHIN_NODE = (NODE, *PARTS_OF_NODE)
@@ -26,7 +26,7 @@ def warnings(api: Api, job: Json) -> Iterator[str]:
     listed = _all(api, BY_KIND["Queue"])
     queues = {each["metadata"]["name"]: each for each in listed or ()}
     if listed is not None and queue not in (*queues, DEFAULT):
-        yield f"queue {queue} does not exist{_near(queue, queues)}; the job waits for it"
+        yield f"queue {queue} does not exist{did_you_mean(queue, queues)}; the job waits for it"
     tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
     each = [_gpus(task) for task in tasks]
     nodes = _all(api, BY_KIND["Node"]) or []
@@ -71,12 +71,9 @@ def _missing(api: Api, kind: ResourcePath, name: str) -> str:
     known = {each["metadata"]["name"] for each in listed}
     if name in known:
         return ""
-    return f"{kind.kind} {name} does not exist{_near(name, known)}; the pods cannot be created"
-
-
-def _near(name: str, known: Any) -> str:
-    near = get_close_matches(name, sorted(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return (
+        f"{kind.kind} {name} does not exist{did_you_mean(name, known)}; the pods cannot be created"
+    )
 
 
 def _level(level: str, nodes: list[Json]) -> Iterator[str]:
@@ -84,7 +81,7 @@ def _level(level: str, nodes: list[Json]) -> Iterator[str]:
     if not nodes or level in ("", *WITHIN_NODE, *keys):
         return
     same = sorted(key for key in keys if key.rpartition("/")[2] == level)
-    near = f"; did you mean {same[0]}?" if same else _near(level, {*keys, *WITHIN_NODE})
+    near = f"; did you mean {same[0]}?" if same else did_you_mean(level, {*keys, *WITHIN_NODE})
     yield f"{NEVER}: no node has label {level}{near}"
 
 

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from central.cli.what_if.live_cluster import gang_names
 from central.model.json_types import Json
+from protos.common.near_names import did_you_mean
 from protos.names import GPU
 
 AMOUNTS = ("capability", "deserved", "guarantee")
@@ -63,8 +63,7 @@ def _place(place: str, nodes: Sequence[Json], levels: Sequence[str]) -> Callable
 
 
 def _no_node(place: str, nodes: Sequence[Json]) -> str:
-    near = get_close_matches(place, [node["metadata"]["name"] for node in nodes], 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(place, [node["metadata"]["name"] for node in nodes])
     return f"no node is in {place}{hint}" if "=" in place else f"no node named {place}{hint}"
 
 
@@ -122,9 +121,7 @@ def remove(objects: list[Json], name: str, namespace: str) -> None:
     gone = [obj for obj in objects if belongs(obj) or obj is job]
     if not gone:
         there = {obj["metadata"]["name"] for obj in objects if obj["kind"] in ("Job", "PodGroup")}
-        near = get_close_matches(short, sorted(there), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadChange(f"no job or gang named {space}/{short}{hint}")
+        raise BadChange(f"no job or gang named {space}/{short}{did_you_mean(short, there)}")
     objects[:] = [obj for obj in objects if not any(obj is each for each in gone)]
 
 

@@ -13,7 +13,6 @@ Design: docs/design/queues.md
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from difflib import get_close_matches
 from fractions import Fraction
 from math import inf, log
 from operator import attrgetter
@@ -48,6 +47,7 @@ from central.scheduler.queues.tenant_limits import user_of
 from central.scheduler.queues.usage_history import DecayedUsage
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.state.gangs import Account, Gang, GangKey
+from protos.common.near_names import did_you_mean
 
 Value = TypeVar("Value", int, str)
 
@@ -347,8 +347,7 @@ class Queues:
         name a queue that does not exist."""
         at = bisect_left(self._names, name)
         beside = self._names[max(0, at - COMPARED // 2) : at + COMPARED // 2]
-        near = get_close_matches(name, {*beside, DEFAULT}, 1)
-        return f"; did you mean {near[0]}?" if near else ""
+        return did_you_mean(name, {*beside, DEFAULT})
 
     def add_claim(
         self,

@@ -3,11 +3,11 @@ The package's docstring says how to add a plugin."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeVar
 
 from central.model.jobspec import JobSpec, TaskSpec, owner
 from central.model.json_types import Json
+from protos.common.near_names import did_you_mean
 
 OptionsT = TypeVar("OptionsT")
 
@@ -85,9 +85,8 @@ def _known(kind: type[Any]) -> str:
 
 def _unknown(kind: type[Any], argument: str) -> BadArgument:
     flags = [f"--{_flag(one)}" for one in fields(kind)]
-    near = get_close_matches(argument.partition("=")[0], flags, 1, 0.8)
-    hint = f"did you mean {near[0]}?" if near else f"known: {_known(kind)}"
-    return BadArgument(f'unknown argument "{argument}"; {hint}')
+    hint = did_you_mean(argument.partition("=")[0], flags) or f"; known: {_known(kind)}"
+    return BadArgument(f'unknown argument "{argument}"{hint}')
 
 
 def _read(kind: type[Any], arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

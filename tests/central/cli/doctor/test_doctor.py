@@ -78,8 +78,9 @@ def faults(method: str, path: str) -> Fault | None:
         return Fault(403, orjson.dumps({**status, "message": "forbidden"}))
     if parts[-1].endswith("accessreviews") and parts[-1] in denied:
         return Fault(201, orjson.dumps({"status": {"allowed": False}}))
-    if parts[-1] == "version" and "old version" in denied:
-        return Fault(200, orjson.dumps({"gitVersion": "v1.30.4-eks"}))
+    if parts[-1] == "version" and "demo" not in denied:
+        version = "v1.30.4-eks" if "old version" in denied else "v1.37.0"
+        return Fault(200, orjson.dumps({"gitVersion": version}))
     return None
 
 
@@ -316,6 +317,16 @@ def test_nothing_installed(client: Client, lockstep: Lockstep) -> None:
             "no node has GPUs or a label of GPU nodes; kubectl label node NODE lockstep.dev/agent=true",
         )
     ]
+
+
+def test_nothing_installed_is_no_fault_of_a_demo(client: Client, lockstep: Lockstep) -> None:
+    """`lockstep demo` tells its user about a cluster in which the scheduler and agents are processes."""
+    denied.add("demo")
+    said = found(lockstep)
+    for check in ("definitions", "scheduler", "leader", "certificate", "agents"):
+        assert said[check] == [
+            ("skip", "not checked: nothing is installed in the local cluster of a demo")
+        ]
 
 
 def test_a_user_without_rights_gets_the_checks_that_can_be_made(

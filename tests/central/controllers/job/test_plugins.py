@@ -358,7 +358,7 @@ def test_errors_name_the_field(spec: JobSpec, told: str) -> None:
         (job(svc=["hello"]), 'spec.plugins.svc: unknown argument "hello"; known: --publ'),
         (
             job(ssh=["--port=22"]),
-            'spec.plugins.ssh: unknown argument "--port=22"; known: --ssh-key',
+            'spec.plugins.ssh: unknown argument "--port=22"; did you mean --ssh-port?',
         ),
         (
             job(ssh=["--ssh-prot=22"]),

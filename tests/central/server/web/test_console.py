@@ -196,7 +196,9 @@ def test_any_number_of_tabs_follow_the_scheduler(browser: Browser) -> None:
         tabs = [opened(browser, server.port, "jobs") for _ in range(8)]
         put(factories.node("another", gpus=8))
         tabs[0].call("Page.bringToFront")
-        tabs[0].until("document.getElementById('totals').innerText.replace(/\\s+/g, ' ').includes('nodes 9')")
+        tabs[0].until(
+            "document.getElementById('totals').innerText.replace(/\\s+/g, ' ').includes('nodes 9')"
+        )
         assert not [error for tab in tabs for error in tab.errors]
 
 
