@@ -187,7 +187,7 @@ def totals_of(scheduler: Scheduler) -> dict[str, int]:
     nodes = [state.nodes[name] for name in snapshot.columns.row]
     return {
         "nodes": len(nodes),
-        "nodes_last_choice": len(snapshot.last_choice),
+        "nodes_last_choice": len(snapshot.last_choice.shared),
         "nodes_not_offered": len(state.node_sets.not_offered),
         "nodes_silent": sum(node.silent for node in nodes),
         "nodes_unhealthy": len(state.node_sets.unhealthy),

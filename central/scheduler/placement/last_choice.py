@@ -1,4 +1,5 @@
-"""Keeps gangs of several nodes off the nodes that are a last choice (Snapshot.last_choice), where others are as close.
+"""Keeps gangs off the nodes that are their last choice (Snapshot.last_choice), where others are as close: gangs of
+several nodes off those that all avoid, and each gang off those on which its own members failed.
 
 Design: docs/design/gpu-health.md
 """
@@ -22,13 +23,11 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
     WorkLimitReached."""
     snapshot, mark = draft.snapshot, len(draft.assignments)
     placed = fit_any(draft, request)
-    if not snapshot.last_choice:
-        return placed
     rows = {each.row for each in placed}
-    last = {
-        row for name in snapshot.last_choice if (row := snapshot.columns.row.get(name)) is not None
-    }
-    if len(rows) < 2 or not last & rows:
+    names = snapshot.last_choice.shared if len(rows) > 1 else ()
+    known = snapshot.columns.row
+    last = {known[name] for name in names if name in known}.union(request.failed_rows)
+    if not last & rows:
         return placed
     before, other = draft.assignments[mark:], list[Assignment]()
     draft.undo(mark)
@@ -39,7 +38,8 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
             pass
         finally:
             draft.undo(mark)
-    closer = other and _spans(snapshot, other) <= _spans(snapshot, before)
+    beside = request.existing_rows
+    closer = other and _spans(snapshot, other, beside) <= _spans(snapshot, before, beside)
     draft.retake(other if closer else before)
     return draft.assignments[mark:]
 
@@ -67,7 +67,7 @@ def without_devices(snapshot: Snapshot, nodes: Iterable[int]) -> Iterator[None]:
             columns.shift(rows, taken, masks, free=True)
 
 
-def _spans(snapshot: Snapshot, placed: Sequence[Assignment]) -> list[int]:
-    """The number of domains of each level, the widest first."""
-    rows = [each.row for each in placed]
+def _spans(snapshot: Snapshot, placed: Sequence[Assignment], beside: Sequence[int]) -> list[int]:
+    """The number of domains of each level, the widest first. beside: rows of members that run."""
+    rows = [*beside, *(each.row for each in placed)]
     return [len({*of[rows].tolist()}) for of in snapshot.columns.domains.of]

@@ -42,10 +42,23 @@ def attempts(
     """The pods of each attempt and its request, most pods first. missing: how many more pods the gang needs
     to reach its minimum."""
     policy = gang.placement or default_placement
-    spread, balanced = policy == SPREAD, policy == BALANCE
     if gang.subgroups:
-        tried, requests = _subgroup_attempts(state, gang, missing, spread=spread)
-        return tried, tuple(replace(one, balanced=balanced) for one in requests)
+        tried, found = _subgroup_attempts(state, gang, missing, spread=policy == SPREAD)
+        found = tuple(replace(one, balanced=policy == BALANCE) for one in found)
+    else:
+        tried, found = _attempts(state, gang, missing, policy)
+    if failed := state.snapshot.last_choice.own.get(gang.key[:2], ()):
+        rows = state.snapshot.columns.row
+        known = tuple(rows[name] for name in failed if name in rows)
+        found = tuple(replace(request, failed_rows=known) for request in found)
+    return tried, found
+
+
+def _attempts(
+    state: ClusterState, gang: Gang, missing: int, policy: str
+) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
+    """Those of a gang without subgroups."""
+    spread, balanced = policy == SPREAD, policy == BALANCE
     pods = gang.counts.waiting
     least = [] if missing == len(pods) else _minimum(state, gang, missing)
     required, preferred = _required(state, gang), _preferred(state, gang)

@@ -77,7 +77,8 @@ class PlacementRequest:
     emptiest node to the fullest where one node takes all. balanced: equal parts in the fewest domains of each level.
     unit: what messages call the pods together with those that run. own_specs: of groups that stand for pods with
     another spec, which may be on fewer nodes here: the group's, and that of the pods. former_rows: nodes that the pods
-    are moved to where nothing else tells nodes apart. Whether the request fits does not depend on them.
+    are moved to where nothing else tells nodes apart. failed_rows: nodes on which members failed, the last choice.
+    Whether the request fits depends on neither.
     """
 
     groups: PodCounts
@@ -92,6 +93,7 @@ class PlacementRequest:
     unit: str = "gang"
     own_specs: tuple[tuple[PodSpec, PodSpec], ...] = ()
     former_rows: tuple[int, ...] = field(default=(), compare=False)
+    failed_rows: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def by_islands(self) -> bool:

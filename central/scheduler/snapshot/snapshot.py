@@ -41,6 +41,14 @@ class ReservedGpus(NamedTuple):
     masks: Sequence[int]  # out of the free masks
 
 
+class LastChoice(NamedTuple):
+    """Nodes on which gangs died. shared: of gangs of several nodes: by node, why. own: by namespace and gang those on
+    which its own members failed first."""
+
+    shared: Mapping[str, str] = {}
+    own: Mapping[tuple[str, str], Sequence[str]] = {}
+
+
 class Snapshot:
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.columns = Columns(levels)
@@ -56,7 +64,7 @@ class Snapshot:
         # Changes of several steps that have begun and not ended. One that raises stays counted, because
         # no draft undoes it.
         self.changes_begun = 0
-        self.last_choice: Mapping[str, str] = {}  # of gangs of several nodes: by node, why
+        self.last_choice = LastChoice()
         self.freed = 0  # grows when capacity is freed or a node changes (PendingGangs.epoch)
         self._labels: Callable[[NodeSeen], Mapping[str, str]] = _own_labels
         self._most_gpus: int | None = None

@@ -1,5 +1,5 @@
 """Nodes on which gangs of several namespaces have died within a day, without a device fault: the last choice of gangs
-of several nodes (placement/last_choice.py).
+of several nodes (placement/last_choice.py). A node on which a gang's own member failed is the gang's last choice.
 
 Of a gang the node of the member that failed first counts. A namespace counts once for each node, and for none if its
 gangs died on more than OWNER_NODES: then its programs are to blame. Somebody with many namespaces can make at most one
@@ -8,10 +8,10 @@ node in NODES_EACH a last choice, which delays no gang and widens no domain.
 Design: docs/design/gpu-health.md
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from central.model.facts import PodSeen
+from central.scheduler.snapshot.snapshot import LastChoice
 from central.scheduler.state.cluster_state import ClusterState
 from protos.slicing import requests_devices
 
@@ -54,16 +54,19 @@ class NodeDeaths:
         if len(self.by_owner) > OWNERS_MOST:
             del self.by_owner[next(iter(self.by_owner))]
 
-    def last_choice(self, state: ClusterState) -> Mapping[str, str]:
+    def last_choice(self, state: ClusterState) -> LastChoice:
         """Returns the evidence by node; those with the most owners, the latest deaths first."""
         if not self.by_owner:
-            return {}
+            return LastChoice()
         found: dict[str, list[float]] = {}
+        own: dict[tuple[str, str], list[str]] = {}
         nodes = len(state.snapshot.columns.row)
         for owner in [*self.by_owner]:
             deaths = self.by_owner[owner]
             for name in [n for n, one in deaths.items() if state.now - one.at >= KEPT_S]:
                 del deaths[name]
+            for name, one in deaths.items():
+                own.setdefault((owner, one.gang), []).append(name)
             if not deaths:
                 del self.by_owner[owner]
             elif len(deaths) <= min(OWNER_NODES, max(nodes // 2, 1)):
@@ -71,8 +74,9 @@ class NodeDeaths:
                     found.setdefault(name, []).append(deaths[name].at)
         blamed = [name for name, times in found.items() if len(times) >= OWNERS_LEAST]
         blamed.sort(key=lambda name: (-len(found[name]), -max(found[name]), name))
-        return {
+        shared = {
             name: f"gangs of {len(found[name])} namespaces died here within a day without a device fault: the last "
             "choice of gangs of several nodes"
             for name in blamed[: max(nodes // NODES_EACH, 1)]
         }
+        return LastChoice(shared, own)

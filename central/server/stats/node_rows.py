@@ -152,7 +152,7 @@ def _held(scheduler: Scheduler, pod: Pod, gpus: float, claimed: int) -> HeldGpus
 
 def problem_of(node: ClusterNode, state: ClusterState) -> str:
     refusal = node_filters.refusal(PodSpec(()), node.seen, state.now) if node.seen else ""
-    refusal = refusal or state.snapshot.last_choice.get(node.name, "")
+    refusal = refusal or state.snapshot.last_choice.shared.get(node.name, "")
     if node.silent:
         return f"{refusal}; the agent has stopped reporting".removeprefix("; ")
     if not node.offered:

@@ -53,8 +53,8 @@ def dies(
     return []
 
 
-def placed(made: Scheduler, owner: str, count: int, now: float) -> set[str]:
-    pods = members(owner, ("",) * count, "new")
+def placed(made: Scheduler, owner: str, count: int, now: float, job: str = "new") -> set[str]:
+    pods = members(owner, ("",) * count, job)
     bound = {d.node for d in schedule_once(made, [*pods], now) if isinstance(d, Bind)}
     schedule_once(made, [PodGone(pod.uid) for pod in pods], now + 1.0)
     return bound
@@ -93,6 +93,39 @@ def test_the_closest_domain_comes_before_a_better_node() -> None:
     assert placed(made, "x", 2, 500.0) == {"q0", "q1"}, "another rack is as close"
     schedule_once(made, [*members("y", ("q0",), "busy")], 510.0)
     assert placed(made, "x", 2, 520.0) == {"p0", "p1"}
+
+
+def test_a_gang_that_starts_again_avoids_the_node_on_which_it_failed() -> None:
+    """Also one of a single node. No other gang does, nor does it where only this node is as close."""
+    made = scheduler()
+    dies(made, "a", "n0", now=100.0)
+    dies(made, "b", "n1", "n0", now=100.0)
+    assert placed(made, "a", 1, 200.0) == {"n0"}, "another gang of the namespace"
+    assert placed(made, "a", 1, 210.0, job="j") == {"n1"}
+    assert placed(made, "b", 2, 220.0, job="j") == {"n0", "n2"}
+    assert placed(made, "a", 8, 230.0, job="j") == {*NODES}
+    assert not told(made), "it blames the node before nobody else"
+    assert placed(made, "a", 1, 25 * HOUR, job="j") == {"n0"}, "forgotten after a day"
+
+
+def test_a_member_that_starts_again_stays_beside_the_others() -> None:
+    """On another node of their rack, but on no other rack's."""
+    racks = [factories.node(f"{rack}{i}", rack=rack) for rack in "pq" for i in range(3)]
+    made = scheduler(*racks)
+    running = members("a", ("p0", "p1"), "j")
+    schedule_once(made, [*running], 100.0)
+    schedule_once(made, [replace(running[0], phase="Failed", ended=101.0)], 102.0)
+    schedule_once(made, [PodGone(running[0].uid)], 103.0)
+    again = replace(running[0], uid="again", node="", phase="Pending")
+    (bound,) = [d for d in schedule_once(made, [again], 104.0) if isinstance(d, Bind)]
+    assert bound.node == "p2"
+
+    made = scheduler(*[node for node in racks if node.name != "p2"])
+    schedule_once(made, [*running], 100.0)
+    schedule_once(made, [replace(running[0], phase="Failed", ended=101.0)], 102.0)
+    schedule_once(made, [PodGone(running[0].uid)], 103.0)
+    (bound,) = [d for d in schedule_once(made, [again], 104.0) if isinstance(d, Bind)]
+    assert bound.node == "p0"
 
 
 @pytest.mark.parametrize("reason", ["one owner", "everywhere", "fault", "evicted", "no GPU"])
