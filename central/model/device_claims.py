@@ -18,6 +18,7 @@ BY_PLUGIN = f"{DRA_DRIVER}/device-plugin"
 Places = tuple[NodeTerms, ...]  # a node must meet all of them; empty: every node
 
 
+CONDITION_MOST = 120  # characters
 VALUE_KINDS = ("string", "int", "bool", "version")
 Scalar = str | int | bool
 Values = frozenset[tuple[str, Scalar]]  # of an attribute, with their kinds
@@ -161,9 +162,12 @@ class DeviceRequest:
     capacity: tuple[tuple[str, str], ...] = ()  # with its domain or without, and a quantity
 
     @property
-    def is_selective(self) -> bool:
-        """Returns whether not all devices of the class are asked for."""
-        return bool(self.selectors or self.capacity)
+    def condition(self) -> str:
+        """Returns what its devices meet, for a sentence: " where device.driver == ...". Empty: all of the class do."""
+        least = (f"{name} >= {amount}" for name, amount in self.capacity)
+        whole = " && ".join(" ".join(each.split()) for each in (*self.selectors, *least))
+        cut = f"{whole[: CONDITION_MOST - 3]}..." if len(whole) > CONDITION_MOST else whole
+        return f" where {cut}" if whole else ""
 
 
 class DeviceConstraint(NamedTuple):

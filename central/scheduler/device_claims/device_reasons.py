@@ -96,7 +96,7 @@ def _counted(
         return ""
     if not chosen:
         return _none(allocation, node, spec, alternative, name)
-    text = f"{len(free)} of {len(chosen)} {name}{' that match' if alternative.is_selective else ''} free"
+    text = f"{len(free)} of {len(chosen)} {name} free{alternative.condition}"
     if tainted:
         taint = hindering(alternative, tainted[0].taints)
         value = f"={taint.value}" if taint is not None and taint.value else ""
@@ -127,4 +127,4 @@ def _none(
         return f"no {name}; {sum(unsupported.values())} devices have {field}, which Lockstep does not support"
     if node.name in allocation.pools.updated:
         return f"no {name}; pool {min(allocation.pools.updated[node.name])[1]} is being updated"
-    return f"no {name}{' that match' if alternative.is_selective and there else ''}"
+    return f"no {name}{alternative.condition if there else ''}"

@@ -78,7 +78,7 @@ def test_a_request_for_capacity_gets_devices_that_have_it(simulate: Simulate, na
     assert set(where(found).values()) == {"a"}
     assert len(where(found)) == 2
     (reason,) = [each["reason"] for each in found["waiting"] if each["name"] == "q"]
-    assert "no devices of gpu.example.com that match" in reason
+    assert "no devices of gpu.example.com where cores >= 1" in reason
 
 
 def test_pods_share_gpus_by_their_memory(simulate: Simulate) -> None:

@@ -253,7 +253,7 @@ REASONS: dict[str, tuple[list[Fact], str]] = {
     ),
     "none that match": (
         [claim("c", spec(request("r", 1, "false"))), pod("p", "c")],
-        "no devices of gpu.example that match",
+        "no devices of gpu.example where false",
     ),
     "too few": (
         [claim("c", spec(request(count=5))), pod("p", "c")],

@@ -100,7 +100,10 @@ def test_the_reason_counts_parts_whose_gpu_is_in_use() -> None:
     used = claim("used", allocated=(DeviceId(DRIVER, "a", "quarter-0-0"),))
     cluster = Cluster(published("a", gpus=1), used, a="r0")
     assert not cluster.step(claim("c", asks("whole")), pod("p", "c"))
-    assert "0 of 1 devices of gpu.example that match free" in cluster.told["p"]
+    assert (
+        '0 of 1 devices of gpu.example free where device.attributes["gpu.example"].size == "whole"'
+        in cluster.told["p"]
+    )
     assert cluster.step(replace(used, allocated=None)) == {"p": "a"}
 
 
