@@ -265,7 +265,7 @@ function legend() {
   const named = map.colourBy === "state" ? [["in use", map.paint.good]] : sums.slice(0, 12).map(([name, gpus]) => [name, map.colours.get(name), gpus]);
   const entries = named.map(([name, colour, gpus]) => element("span", { title: name }, swatch(colour), gpus === undefined ? name : map.colourBy === "queue" ? link(`${short(name)} ${amount(gpus)}`, "jobs", [], { queue: name, state: "running" }) : ownerLink(name, `${short(name)} ${amount(gpus)}`)));
   if (sums.length > 12 && map.colourBy !== "state") entries.push(link(`and ${sums.length - 12} more`, "jobs", [], { state: "running", sort: "-gpus" }));
-  for (const [name, colour] of [["free", "free"], ["reserved", "held"], ["unhealthy", "bad"]]) entries.push(element("span", {}, swatch(map.paint[colour]), name));
+  for (const [name, colour] of [["free", "free"], ["reserved", "held"], ["unhealthy", "bad"], ["unavailable", "hidden"]]) entries.push(element("span", {}, swatch(map.paint[colour]), name));
   show("legend", element("p", { class: "way" }, ...way.flatMap((each, at) => (at ? [" › ", each] : [each]))), domains.length ? element("p", { class: "domains" }, "GPUs free: ", ...domains) : "", element("p", { class: "colours" }, ...entries));
 }
 

@@ -13,7 +13,9 @@ export function totals(overview) {
   const sums = overview.totals;
   const found = [];
   if (sums) {
-    found.push(["nodes", sums.nodes], ["GPUs", sums.gpus], ["used", amount(sums.used)], ["free", amount(sums.free)], ["reserved", sums.held], ["unhealthy", sums.unhealthy, sums.unhealthy ? "bad" : ""]);
+    found.push(["nodes", sums.nodes], ["GPUs", sums.gpus], ["used", amount(sums.used)], ["free", amount(sums.free)], ["reserved", sums.held]);
+    const rest = sums.gpus - sums.used - sums.free; // unhealthy, or of nodes that take no pods
+    found.push(["unavailable", amount(rest) + (sums.unhealthy ? `, ${sums.unhealthy} unhealthy` : ""), rest ? "bad" : ""]);
     if (sums.problems) found.push(["nodes with problems", sums.problems, "bad"]);
   }
   found.push(["pending", `${overview.pending.gangs} gang${overview.pending.gangs === 1 ? "" : "s"}, ${amount(overview.pending.gpus)} GPUs`]);

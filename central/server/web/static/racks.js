@@ -134,8 +134,9 @@ export class RackMap {
       const own = owners.get(gpu) || [];
       const bad = node.u.includes(gpu);
       const kept = !own.length && !bad && held > 0;
+      const shut = !own.length && !bad && Boolean(node.x) && !node.f; // the node takes no pods
       if (kept) held -= 1;
-      cells.push({ bad, kept, parts: bad ? [[this.paint.bad, 1]] : kept ? [[this.paint.held, 1]] : own.map((each) => [this.fill(each, node), each.s || 1]) });
+      cells.push({ bad: bad || shut, kept, parts: bad ? [[this.paint.bad, 1]] : shut ? [[this.paint.hidden, 1]] : kept ? [[this.paint.held, 1]] : own.map((each) => [this.fill(each, node), each.s || 1]) });
     }
     const mark = node.n === this.chosen ? this.paint.text : this.marked.has(node.n) ? this.paint.accent : "";
     const dim = this.dimmed(node);

@@ -194,6 +194,9 @@ def test_any_number_of_tabs_follow_the_scheduler(browser: Browser) -> None:
     """A browser opens six connections to a server, and a tab that nobody sees gives its one to the others."""
     with served(cluster(8)) as (server, put):
         tabs = [opened(browser, server.port, "jobs") for _ in range(8)]
+        said = text(tabs[0], "#totals").replace("\n", " ")
+        assert "GPUs 64 used 50 free 5" in said
+        assert "unavailable 9, 1 unhealthy" in said
         put(factories.node("another", gpus=8))
         tabs[0].call("Page.bringToFront")
         tabs[0].until(
@@ -285,7 +288,11 @@ def test_colours_of_the_map_are_those_of_the_scheme(browser: Browser) -> None:
                 "for (let i = 0; i < d.length; i += 4) if (d[i + 3] === 255) s.add(`${d[i]},${d[i+1]},${d[i+2]}`);"
                 "return s.size; })()"
             )
-            assert pixels > 4  # free, unhealthy, and several jobs
+            assert pixels > 5  # free, unhealthy, cordoned, and several jobs
+            assert page.value(
+                "import('./console.js').then(({ map }) => map.look(map.nodes.get('node-0003')).cells.every("
+                "(each) => each.bad && each.parts[0][0] === map.paint.hidden))"
+            )
             assert page.errors == []
         assert seen[0] != seen[1]
 
