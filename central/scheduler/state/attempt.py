@@ -14,7 +14,7 @@ Design: docs/design/pending-gangs.md
 
 from enum import IntEnum
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,25 +29,15 @@ Value = TypeVar("Value")
 
 FIRST_ROWS = 16
 SURPLUS_BITS = 24  # of a tier: more members than a gang can have
-NEW_ROW: dict[str, Any] = {
-    "gangs": None,
-    "waiting": False,
-    "owned": False,
-    "listed": False,
-    "outcome": 0,
-    "equivalence": 0,
-    "least_gpus": 0,
-    "least_pods": 0,
-    "refused_at": -1,
-    "work_factor": 1,
-    "queue": -1,
-    "tier": 0,
-    "reason_turn": -1,
-    "retry_at": 0.0,
-    "run_time_s": inf,
-    "reason": "",
-    "refusal": None,
-}
+
+
+class _FirstValue(NamedTuple):
+    first: object
+
+
+def _first(value: object) -> Any:
+    """A column that has this value in the row of a new gang."""
+    return _FirstValue(value)
 
 
 class Outcome(IntEnum):
@@ -67,7 +57,7 @@ DUE = int(Outcome.DUE)  # comparisons with members of an enum take several times
 
 
 class AttemptColumns:
-    """One column for each name in NEW_ROW, with the value that it has in the row of a new gang.
+    """Arrays with one cell for each gang, named with the value that a new gang has.
 
     waiting: whether the gang has pods that need a node
     owned: by an object whose status gives the reason too
@@ -85,23 +75,23 @@ class AttemptColumns:
     reason_turn: see PendingGangs.reasons_changed(); -1: none
     """
 
-    gangs: Objects
-    waiting: Bools
-    owned: Bools
-    listed: Bools
-    outcome: Ints
-    equivalence: Ints
-    least_gpus: Ints
-    least_pods: Ints
-    refused_at: Ints
-    work_factor: Ints
-    queue: Ints
-    tier: Ints
-    reason_turn: Ints
-    retry_at: Floats
-    run_time_s: Floats
-    reason: Objects
-    refusal: Objects
+    gangs: Objects = _first(None)
+    waiting: Bools = _first(False)
+    owned: Bools = _first(False)
+    listed: Bools = _first(False)
+    outcome: Ints = _first(0)
+    equivalence: Ints = _first(0)
+    least_gpus: Ints = _first(0)
+    least_pods: Ints = _first(0)
+    refused_at: Ints = _first(-1)
+    work_factor: Ints = _first(1)
+    queue: Ints = _first(-1)
+    tier: Ints = _first(0)
+    reason_turn: Ints = _first(-1)
+    retry_at: Floats = _first(0.0)
+    run_time_s: Floats = _first(inf)
+    reason: Objects = _first("")
+    refusal: Objects = _first(None)
 
     def __init__(self) -> None:
         for name, value in NEW_ROW.items():
@@ -127,6 +117,7 @@ class AttemptColumns:
         self._moved[row] = None
 
 
+NEW_ROW = {n: c.first for n, c in vars(AttemptColumns).items() if isinstance(c, _FirstValue)}
 NO_ROWS = AttemptColumns()  # of those that are never tried
 
 

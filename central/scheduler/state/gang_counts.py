@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from central.model.facts import PodSeen
 from central.model.phases import ENDED
@@ -81,35 +82,10 @@ class GangCounts:
         waiting.sort(key=_rank)
         return counts
 
-    def _set(self, settings: set["_Settings"]) -> None:
-        (
-            priorities,
-            created,
-            minima,
-            required,
-            preferred,
-            placements,
-            tiers,
-            queues,
-            can,
-            cooldowns,
-            suspensions,
-            tied,
-        ) = zip(*settings, strict=True)
-        self.priority, self.created = max(priorities), min(created)
-        self.least_priority = min(priorities)
-        self.label_min = max(minimum or 0 for minimum in minima)
-        self.required, self.preferred, self.placement = (
-            max(required),
-            max(preferred),
-            max(placements),
-        )
-        self.tier = min((tier for tier in tiers if tier is not None), default=None)
-        self.queue, self.never_evicted = max(queues), False in can
-        self.cooldown_s = max(cooldowns)
-        self.tied = True in tied
-        known = [cost_s for cost_s in suspensions if cost_s is not None]
-        self.suspension_s = max(known) if len(known) == len(suspensions) else None
+    def _set(self, settings: set[tuple[Any, ...]]) -> None:
+        """settings: as _settings() has them, each combination once."""
+        for (name, _, combined), values in zip(_SETTINGS, zip(*settings, strict=True), strict=True):
+            setattr(self, name, combined(values))
 
     def _count_unplaced(self, pod: Pod) -> None:
         """Counts a pod without a node that has ended, is gated, or could not be bound."""
@@ -134,23 +110,21 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
-# Priority, creation, minimum, required and preferred level, placement, tier, queue, preemptable, cooldown, suspension,
-# tied.
-_Settings = tuple[
-    float, float, int | None, str, str, str, int | None, str, bool | None, float, float | None, bool
-]
-_settings: Callable[[PodSeen], _Settings] = attrgetter(
-    "priority",
-    "created",
-    "gang_min",
-    "topology_required",
-    "topology_preferred",
-    "placement",
-    "required_tier",
-    "queue",
-    "preemptable",
-    "cooldown_s",
-    "suspension_s",
-    "tied",
+# By attribute of GangCounts: the field of PodSeen, and what the members' values of it are for the gang.
+_SETTINGS: tuple[tuple[str, str, Callable[[Sequence[Any]], object]], ...] = (
+    ("priority", "priority", max),
+    ("least_priority", "priority", min),
+    ("created", "created", min),
+    ("label_min", "gang_min", lambda values: max(each or 0 for each in values)),
+    ("required", "topology_required", max),
+    ("preferred", "topology_preferred", max),
+    ("placement", "placement", max),
+    ("tier", "required_tier", lambda values: min(set(values) - {None}, default=None)),
+    ("queue", "queue", max),
+    ("never_evicted", "preemptable", lambda values: False in values),
+    ("cooldown_s", "cooldown_s", max),
+    ("suspension_s", "suspension_s", lambda values: None if None in values else max(values)),
+    ("tied", "tied", any),
 )
+_settings: Callable[[PodSeen], tuple[Any, ...]] = attrgetter(*(seen for _, seen, _ in _SETTINGS))
 _rank = attrgetter("seen.order")

@@ -1,8 +1,9 @@
 """The classes of pods as their rules, labels, namespaces and volumes change. A placed pod keeps its node, and is
 counted there by its new class."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from central.model.device_claims import AllocatedDevice, DeviceClaimSeen, DeviceFact, DeviceNeeds
 from central.model.facts import DeviceClassSeen, NamespaceGone, NamespaceSeen, PodSeen
@@ -20,8 +21,7 @@ def classify(state: ClusterState, pod: Pod, before: PodSeen | None) -> None:
     before: the pod as last seen; None for a new pod."""
     spec = pod.seen.spec
     if before is None or before.spec != spec:
-        for uid in state.podclasses.add_rules(pod.seen):
-            reclassify(state, state.pods[uid])
+        reclassify_each(state, state.podclasses.add_rules(pod.seen))
     elif pod.seen.node and not before.node and not state.podclasses.tracks(pod.seen):
         admit_rules(state, pod)
     pod.spec = state.podclasses.class_of(pod.seen)
@@ -40,13 +40,18 @@ def drop_rules(state: ClusterState, seen: PodSeen) -> None:
 
 def admit_rules(state: ClusterState, pod: Pod) -> bool:
     matching = state.podclasses.admit(pod.seen)
-    for uid in (pod.seen.uid, *matching) if matching is not None else ():
-        reclassify(state, state.pods[uid])
+    if matching is not None:
+        reclassify_each(state, (pod.seen.uid, *matching))
     return matching is not None
 
 
 def index_pod(state: ClusterState, seen: PodSeen | None, before: PodSeen | None) -> None:
-    for uid in state.podclasses.update_index(seen, before):
+    reclassify_each(state, state.podclasses.update_index(seen, before))
+
+
+def reclassify_each(state: ClusterState, uids: Iterable[str]) -> None:
+    """Reclassifies the pods that are known."""
+    for uid in uids:
         if uid in state.pods:
             reclassify(state, state.pods[uid])
 
@@ -68,13 +73,11 @@ def reclassify(state: ClusterState, pod: Pod) -> None:
 def namespace_changed(state: ClusterState, fact: NamespaceSeen | NamespaceGone) -> None:
     labels = dict(fact.labels) if isinstance(fact, NamespaceSeen) else None
     if state.podclasses.put_namespace(fact.name, labels):
-        for uid in state.podclasses.pods_of(fact.name):
-            reclassify(state, state.pods[uid])
+        reclassify_each(state, state.podclasses.pods_of(fact.name))
 
 
 def storage_changed(state: ClusterState, fact: StorageFact) -> None:
-    for uid in state.podclasses.storage.apply(fact):
-        reclassify(state, state.pods[uid])
+    reclassify_each(state, state.podclasses.storage.apply(fact))
     if isinstance(fact, VolumeSeen) and fact.free:
         state.pending.capacity_freed("volume available")
     if isinstance(fact, AttachLimits):
@@ -84,8 +87,7 @@ def storage_changed(state: ClusterState, fact: StorageFact) -> None:
 
 def claim_set_aside(state: ClusterState, fact: ClaimSeen) -> None:
     """The reasons of the pods that name it change."""
-    for uid in state.podclasses.storage.users(f"{fact.namespace}/{fact.name}"):
-        reclassify(state, state.pods[uid])
+    reclassify_each(state, state.podclasses.storage.users(f"{fact.namespace}/{fact.name}"))
 
 
 def devices_changed(state: ClusterState, fact: DeviceFact | DeviceClassSeen) -> None:
@@ -129,11 +131,8 @@ def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
         wants = [want for want, count in volumes.wants for _ in range(count)]
         for pod, lot in zip(there, lots, strict=False):
             storage.plan(pod.seen, zip(wants, lot, strict=True), shared)
-    sharing = [state.pods[uid] for claim in shared for uid in storage.users(claim)]
-    freed = snapshot.freed
-    for pod in (*(pod for there in claimants.values() for pod in there), *sharing):
-        reclassify(state, pod)
-    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
+    planned = [pod.seen.uid for there in claimants.values() for pod in there]
+    _reclassify_assigned(state, planned, (storage.users(claim) for claim in shared))
 
 
 def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
@@ -152,24 +151,27 @@ def _plan_devices(state: ClusterState, pods: Sequence[Pod]) -> None:
         for pod, lot in zip(alike, lots, strict=False):
             charged |= claims.plan(pod.seen, pod_device_claims.lots(needs, lot), shared, row)
     users = (claims.users(pod_device_claims.key_of(claim)) for claim in shared)
-    sharing = [state.pods[uid] for uid in sorted(charged.union(*users)) if uid in state.pods]
-    freed = snapshot.freed
-    for pod in (*pods, *sharing):
-        reclassify(state, pod)
-    snapshot.freed = freed  # reclassifying charges and refunds rows, but frees no capacity
+    planned = [pod.seen.uid for pod in pods]
+    _reclassify_assigned(state, planned, [sorted(charged.union(*users))])
+
+
+def _reclassify_assigned(
+    state: ClusterState, planned: Iterable[str], sharing: Iterable[Iterable[str]]
+) -> None:
+    """Reclassifies pods that were placed, and those that share their claims. This charges and refunds rows, but frees
+    no capacity."""
+    freed = state.snapshot.freed
+    reclassify_each(state, chain(planned, *sharing))
+    state.snapshot.freed = freed
 
 
 def on_unassigned(state: ClusterState, pod: Pod) -> None:
     """The pod has no node any more: the volumes and devices planned for its claims are available again."""
     claims = state.podclasses.device_claims
     if pod.seen.device_claims or claims.used or claims.served:
-        for uid in (pod.seen.uid, *claims.unplan(pod.seen)):
-            if uid in state.pods:
-                reclassify(state, state.pods[uid])
+        reclassify_each(state, (pod.seen.uid, *claims.unplan(pod.seen)))
     if pod.seen.claims:
-        for uid in state.podclasses.storage.unplan(pod.seen):
-            if uid in state.pods:
-                reclassify(state, state.pods[uid])
+        reclassify_each(state, state.podclasses.storage.unplan(pod.seen))
 
 
 def on_claims_changed(state: ClusterState, seen: PodSeen, before: PodSeen) -> None:
@@ -180,6 +182,4 @@ def on_claims_changed(state: ClusterState, seen: PodSeen, before: PodSeen) -> No
     dropped = tuple(claim for claim in before.claims if claim not in seen.claims)
     if dropped:
         state.pending.capacity_freed("volume available")
-    for uid in state.podclasses.storage.unplan(replace(before, claims=dropped)):
-        if uid in state.pods:
-            reclassify(state, state.pods[uid])
+    reclassify_each(state, state.podclasses.storage.unplan(replace(before, claims=dropped)))
