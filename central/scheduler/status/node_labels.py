@@ -19,24 +19,6 @@ from protos.topology import Gpu, NodeTopology, Slice
 
 NVIDIA = "nvidia.com/"
 LONGEST = 63  # characters of a label's value
-# What this module writes beside the labels of MIG slices; one of these without a value is removed.
-FIXED = {SLOW_GPU} | frozenset(
-    f"{NVIDIA}{name}"
-    for name in (
-        *(f"cuda.driver.{part}" for part in ("major", "minor", "rev")),
-        *(f"cuda.driver-version.{part}" for part in ("major", "minor", "revision", "full")),
-        *(f"cuda.runtime.{part}" for part in ("major", "minor")),
-        *(f"cuda.runtime-version.{part}" for part in ("major", "minor", "full")),
-        *(f"gpu.{part}" for part in ("count", "product", "memory", "family", "replicas")),
-        *(
-            f"gpu.{part}"
-            for part in ("compute.major", "compute.minor", "sharing-strategy", "clique")
-        ),
-        "mig.capable",
-        "mig.strategy",
-        "mps.capable",
-    )
-)
 HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 OF_SLICES = re.compile(
     rf"{re.escape(MIG)}[^/]+\.(count|product|memory|replicas|sharing-strategy|slices\.gi|slices\.ci)"
@@ -54,18 +36,22 @@ def labels_of(topology: NodeTopology) -> dict[str, str]:
     """The labels for a node with this topology; none for a node without GPUs."""
     if not topology.gpus:
         return {}
-    found = {
+    found = _of_node(topology) | _slices(topology)
+    values = {_key(name): value_of(value) for name, value in found.items()}
+    return {key: value for key, value in values.items() if value}
+
+
+def _of_node(topology: NodeTopology) -> dict[str, str]:
+    """The same labels for each node; one without a value is removed."""
+    return {
         **_driver(topology),
         **_resource(GPU, topology.gpus),
-        **_slices(topology),
         "mig.capable": _divisible(topology.gpus),
         "mig.strategy": "mixed" if any(gpu.mig for gpu in topology.gpus) else "",
         "mps.capable": "false",
         SLOW_GPU: str(len(topology.slow()) or ""),
         "gpu.clique": _clique(_common(gpu.clique for gpu in topology.gpus if gpu.clique)),
     }
-    values = {_key(name): value_of(value) for name, value in found.items()}
-    return {key: value for key, value in values.items() if value}
 
 
 def changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
@@ -171,3 +157,6 @@ def _common(values: Iterable[str]) -> str:
     """The one value that all have; empty if they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else ""
+
+
+FIXED = frozenset(map(_key, _of_node(NodeTopology())))
