@@ -47,7 +47,6 @@ from central.model.facts import (
 from central.model.volumes import StorageFact
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import gang_members, handlers, reclassification
-from central.scheduler.status import hypernode_status, queue_status
 
 Handler = Callable[[Scheduler, Any], None]
 
@@ -77,10 +76,8 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
     now = scheduler.state.now
     if scheduler.controllers.answered(fact, scheduler.quarantine, now):
         return
-    if fact.kind == queue_status.KIND:
-        scheduler.queue_statuses.answered(fact, now)
-    elif fact.kind == hypernode_status.KIND:
-        scheduler.hypernode_statuses.answered(fact, now)
+    for statuses in (scheduler.queue_statuses, scheduler.hypernode_statuses):
+        statuses.writes.answered(fact, now)
 
 
 HANDLERS: dict[type, Handler] = {

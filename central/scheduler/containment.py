@@ -188,8 +188,8 @@ def _note_outcome(scheduler: Scheduler, fact: Fact) -> None:
             if (node := state.nodes.get(fact.node)) is not None:
                 handlers.set_offered(state, node, fact.offered)
         case Answered():
-            scheduler.queue_statuses.lose_answer(fact, state.now)
-            scheduler.hypernode_statuses.lose_answer(fact, state.now)
+            for statuses in (scheduler.queue_statuses, scheduler.hypernode_statuses):
+                statuses.writes.answered(fact, state.now, lost=True)
         case BindFailed():
             if (pod := state.pods.get(fact.pod)) is not None:
                 _note_failed_binding(state, pod, fact)

@@ -124,10 +124,13 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     ]
     times += pending.retry_times(now)
     if scheduler.queues.enabled:
-        times += [*scheduler.queue_statuses.due(now), *scheduler.preemption.claim_watch.due()]
+        times += [
+            *scheduler.queue_statuses.writes.due(now),
+            *scheduler.preemption.claim_watch.due(),
+        ]
         times += scheduler.preemption.time_sharing.due()
     times += scheduler.state.owners.held.values()
-    times += scheduler.hypernode_statuses.due(now)
+    times += scheduler.hypernode_statuses.writes.due(now)
     times += scheduler.admission.due(pending)
     times += scheduler.controllers.due(now)
     # those that are over were tried in the last cycle

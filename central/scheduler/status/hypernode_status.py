@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from central.model.decisions import SetStatus
-from central.model.facts import Answered, HyperNodeSeen
+from central.model.facts import HyperNodeSeen
 from central.model.timestamps import stamp
 from central.scheduler.inventory.hypernode_tree import HyperNodeTree
 from central.scheduler.status.status_writes import Status, StatusWrites
@@ -21,46 +21,32 @@ KIND = "HyperNode"
 
 @dataclass(slots=True, eq=False)
 class HyperNodeStatuses:
-    _writer: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
+    writes: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
     # the problem, and since when it exists
     _since: dict[str, tuple[str, str]] = field(default_factory=dict)
-    _changed: dict[str, None] = field(default_factory=dict)
 
     def changed(self, names: Iterable[str]) -> None:
         """The status of these HyperNodes may have changed, or they are gone."""
-        self._changed.update(dict.fromkeys(names))
-
-    def answered(self, fact: Answered, now: float) -> None:
-        if self._writer.answered(fact, now):
-            self._changed[fact.name] = None
-
-    def lose_answer(self, fact: Answered, now: float) -> None:
-        """The answer could not be applied."""
-        if self._writer.lose_answer(fact, now):
-            self._changed[fact.name] = None
+        self.writes.changed.update(dict.fromkeys(names))
 
     def decide(
         self, hypernodes: dict[str, HyperNodeSeen], tree: HyperNodeTree, now: float
     ) -> list[SetStatus]:
         decisions = []
-        for name in list(self._changed):
+        for name in list(self.writes.changed):
             seen = hypernodes.get(name)
-            if seen is not None and not self._writer.ready(name, now):
+            if seen is not None and not self.writes.ready(name, now):
                 continue
-            del self._changed[name]
+            del self.writes.changed[name]
             if seen is None:
                 self._since.pop(name, None)
-                self._writer.forget(name)
+                self.writes.forget(name)
                 continue
             if not seen.uid:
                 continue
-            written = self._writer.write(name, seen.uid, self._status(seen, tree, now), now)
+            written = self.writes.write(name, seen.uid, self._status(seen, tree, now), now)
             decisions += [written] if written is not None else []
         return decisions
-
-    def due(self, now: float) -> list[float]:
-        times = (self._writer.due(name, now) for name in self._changed)
-        return [time for time in times if time is not None]
 
     def _status(self, seen: HyperNodeSeen, tree: HyperNodeTree, now: float) -> Status:
         why = tree.error_of(seen.name)

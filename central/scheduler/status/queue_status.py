@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from central.model.decisions import SetStatus
-from central.model.facts import Answered
 from central.model.phases import INQUEUE, PENDING
 from central.model.resources import GPU_EQUIVALENTS, Sums
 from central.model.stored_fields import NOT_STORED
@@ -31,8 +30,7 @@ PHASES = ("pending", "inqueue", "running", "unknown", "completed")
 class QueueStatuses:
     _counted: dict[GangKey, tuple[str, str]] = field(default_factory=dict)  # queue and phase
     _counts: dict[str, Counter[str]] = field(default_factory=dict)
-    _changed: dict[str, None] = field(default_factory=dict)  # queues whose status may have changed
-    _writer: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
+    writes: StatusWrites = field(default_factory=partial(StatusWrites, KIND))
     stale: bool = False  # whether all gangs must be counted
     # Root of the queue tree at the last check of all queues.
     _root: Queue | None = field(default=None, metadata=NOT_STORED)
@@ -44,13 +42,13 @@ class QueueStatuses:
         now = None if gang.foreign or gang.published.suspended else (gang.queue_name, phase)
         if now == before:
             if now is not None:
-                self._changed[now[0]] = None  # its usage may have changed
+                self.writes.changed[now[0]] = None  # its usage may have changed
             return
         self.forget(gang.key)
         if now is not None:
             self._counted[gang.key] = now
             self._counts.setdefault(now[0], Counter())[now[1].lower()] += 1
-            self._changed[now[0]] = None
+            self.writes.changed[now[0]] = None
 
     def forget(self, key: GangKey) -> None:
         if (before := self._counted.pop(key, None)) is not None:
@@ -60,38 +58,25 @@ class QueueStatuses:
             # pods name any number of queues, also such as do not exist
             if not any(counts.values()):
                 del self._counts[queue]
-            self._changed[queue] = None
+            self.writes.changed[queue] = None
 
     def recount(self) -> None:
         """The queues were built again: the next decide() checks all of them."""
         self._root = None
 
-    def answered(self, fact: Answered, now: float) -> None:
-        if self._writer.answered(fact, now):
-            self._changed[fact.name] = None
-
-    def lose_answer(self, fact: Answered, now: float) -> None:
-        """The answer could not be applied."""
-        if self._writer.lose_answer(fact, now):
-            self._changed[fact.name] = None
-
     def decide(self, queues: Queues, now: float) -> list[SetStatus]:
         if self._root is not queues.root:
             self._root = queues.root
-            self._changed = dict.fromkeys((*self._writer.names(), *queues.by_name))
-        for name in list(self._changed):  # usage counts in the queues above, too
+            self.writes.changed = dict.fromkeys((*self.writes.names(), *queues.by_name))
+        changed = self.writes.changed
+        for name in list(changed):  # usage counts in the queues above, too
             if (queue := queues.by_name.get(name)) is not None:
-                self._changed.update((above.name, None) for above in queue.path)
+                changed.update((above.name, None) for above in queue.path)
         return [
             decision
-            for name in sorted(self._changed)
+            for name in sorted(changed)
             if (decision := self._write(queues, name, now)) is not None
         ]
-
-    def due(self, now: float) -> list[float]:
-        """When the queues that were written less than a second ago may be written again."""
-        times = (self._writer.due(name, now) for name in self._changed)
-        return [time for time in times if time is not None]
 
     def counts(self, queue: str) -> Counter[str]:
         """Gangs by phase."""
@@ -112,13 +97,13 @@ class QueueStatuses:
     def _write(self, queues: Queues, name: str, now: float) -> SetStatus | None:
         queue = queues.by_name.get(name)
         if queue is None or not queue.seen.uid:
-            del self._changed[name]
-            self._writer.forget(name)
+            del self.writes.changed[name]
+            self.writes.forget(name)
             return None
-        if not self._writer.ready(name, now):
+        if not self.writes.ready(name, now):
             return None
-        del self._changed[name]
-        return self._writer.write(name, queue.seen.uid, self._status(queues, queue), now)
+        del self.writes.changed[name]
+        return self.writes.write(name, queue.seen.uid, self._status(queues, queue), now)
 
     def _status(self, queues: Queues, queue: Queue) -> Status:
         counts = self._counts.get(queue.name, Counter())

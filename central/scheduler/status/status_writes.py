@@ -18,39 +18,34 @@ _GONE = 404
 @dataclass(slots=True)
 class StatusWrites:
     _kind: str
+    changed: dict[str, None] = field(default_factory=dict)  # objects whose status may have changed
     # uid and status, as last written
     _written: dict[str, tuple[str, Status]] = field(default_factory=dict)
     _in_flight: dict[str, tuple[str, Status]] = field(default_factory=dict)  # not answered yet
     _not_before: dict[str, float] = field(default_factory=dict)  # not written again before
 
-    def answered(self, fact: Answered, now: float) -> bool:
-        """Whether it answers a write of ours. The status may have changed since that write."""
+    def answered(self, fact: Answered, now: float, *, lost: bool = False) -> None:
+        """Takes the answer to a write of ours, since which the status may have changed. lost: it could not be applied,
+        so that the write is repeated."""
         if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
-            return False
+            return
         written = self._in_flight.pop(fact.name, None)
-        if written is None:
-            return False
+        if written is None and not lost:
+            return
+        self.changed[fact.name] = None
         # a status that cannot be written any more counts as written
-        if not fact.why or fact.code == _GONE:
+        if written is not None and not lost and (not fact.why or fact.code == _GONE):
             self._written[fact.name] = written
         else:
             self._not_before[fact.name] = now + FAILED_S
-        return True
-
-    def lose_answer(self, fact: Answered, now: float) -> bool:
-        """The answer could not be applied. Whether it answers a write of ours, which is repeated."""
-        if (fact.kind, fact.verb) != (self._kind, SetStatus.__name__):
-            return False
-        self._in_flight.pop(fact.name, None)
-        self._not_before[fact.name] = now + FAILED_S
-        return True
 
     def ready(self, name: str, now: float) -> bool:
         return name not in self._in_flight and now >= self._not_before.get(name, 0.0)
 
-    def due(self, name: str, now: float) -> float | None:
-        """When it may be written; None: not before the answer to the write in flight."""
-        return None if name in self._in_flight else max(now, self._not_before.get(name, now))
+    def due(self, now: float) -> list[float]:
+        """When those that changed may be written. One in flight may be after its answer."""
+        ready = (name for name in self.changed if name not in self._in_flight)
+        return [max(now, self._not_before.get(name, now)) for name in ready]
 
     def write(self, name: str, uid: str, status: Status, now: float) -> SetStatus | None:
         """Writes the status of an object that is ready. None: it is written already."""

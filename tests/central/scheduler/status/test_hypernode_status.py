@@ -63,7 +63,7 @@ class Cluster:
         tree = HyperNodeTree()
         tree._wrong.update(self.errors)
         tree.sizes.update(self.sizes)
-        dues = self.statuses.due(now)
+        dues = self.statuses.writes.due(now)
         decisions = self.statuses.decide(self.seen, tree, now)
         for gone in self.not_before.keys() - self.seen.keys():
             del self.not_before[gone]
@@ -85,25 +85,25 @@ class Cluster:
             self.not_before[each.name] = now + APART_S
             self.writes += 1
             assert now in dues
-        assert all(time > now or not decisions for time in self.statuses.due(now))
+        assert all(time > now or not decisions for time in self.statuses.writes.due(now))
 
     def reply(self, dice: random.Random, now: float, *, always: bool = False) -> None:
         for name in [*self.in_flight]:
             if not always and dice.random() < 0.5:
                 continue
-            self.statuses.answered(answer(name, kind="Queue"), now)
+            self.statuses.writes.answered(answer(name, kind="Queue"), now)
             (uid, status), kind = self.in_flight.pop(name), dice.randrange(4)
             there = name in self.seen and self.seen[name].uid == uid
             if always or kind == 0:
                 self.stored |= {name: status} if there else {}
-                self.statuses.answered(answer(name), now)
+                self.statuses.writes.answered(answer(name), now)
             elif kind == 1:  # it is gone, and nothing more is to be written
                 self.stored |= {name: status} if there else {}
-                self.statuses.answered(answer(name, "not found", 404), now)
+                self.statuses.writes.answered(answer(name, "not found", 404), now)
             else:
                 refused = answer(name, "try again", 503)
                 self.not_before[name] = now + FAILED_S
-                (self.statuses.answered if kind == 2 else self.statuses.lose_answer)(refused, now)
+                self.statuses.writes.answered(refused, now, lost=kind != 2)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -119,7 +119,7 @@ def test_each_has_its_status_in_the_end(seed: int) -> None:
         now += 1.0
         cluster.reply(dice, now, always=True)
         cluster.decide(now)
-    assert cluster.statuses.due(now) == []
+    assert cluster.statuses.writes.due(now) == []
     named = {name for name, seen in cluster.seen.items() if seen.uid}
     assert {name for name in cluster.stored if name in cluster.seen} == named
     for name in named:

@@ -205,8 +205,8 @@ def test_nothing_is_kept_of_queues_that_are_gone() -> None:
     )
     world.step(20.0, QueueGone("q"))
     assert len(statuses._counts) == before
-    assert list(statuses._writer._written) == ["other"]
-    assert list(statuses._writer._not_before) == ["other"]
+    assert list(statuses.writes._written) == ["other"]
+    assert list(statuses.writes._not_before) == ["other"]
 
 
 def test_allocated_amounts_are_quantities_of_what_is_used() -> None:
