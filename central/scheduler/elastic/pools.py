@@ -80,16 +80,11 @@ def pool_with(
 def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | None:
     """Growth never crosses the level that the gang requires."""
     required, columns = gang.gang.required, context.state.snapshot.columns
-    if not required:
+    if required not in (*island_masks.ON_NODE, *columns.domains.levels):
         return None
+    of = columns.domains.of_level(required)
     own = {columns.row[pod.node] for pod in gang.gang.counts.placed}
-    if required in island_masks.ON_NODE:
-        return frozenset(own)
-    if required in columns.domains.levels:
-        of = columns.domains.of[columns.domains.levels.index(required)]
-        domains = np.unique(of[sorted(own)])
-        return frozenset(np.flatnonzero(np.isin(of, domains)).tolist())
-    return None
+    return frozenset(np.flatnonzero(np.isin(of, of[sorted(own)])).tolist())
 
 
 def count_seats(
@@ -146,14 +141,11 @@ def _leaving_for(context: PreemptionContext, coming: Sequence[Reservation]) -> I
 
 def some_domain_has(context: PreemptionContext, pool: Pool, required: str, count: int) -> bool:
     """Whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs could
-    leave there. Also true of a level that is not known, and of none."""
-    columns = context.state.snapshot.columns
-    if required in island_masks.ON_NODE:
-        of = np.arange(len(columns.nodes))
-    elif required in columns.domains.levels:
-        of = columns.domains.of[columns.domains.levels.index(required)]
-    else:
+    leave there. Also true of no level."""
+    if not required:
         return True
+    columns = context.state.snapshot.columns
+    of = columns.domains.of_level(required)
     rows = np.array(sorted(pool.rows or range(len(of))), dtype=np.int64)
     rows = rows[of[rows] >= 0]
     free = context.state.snapshot.view(pool.spec).refresh().by_row[rows]

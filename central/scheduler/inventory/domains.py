@@ -71,6 +71,15 @@ class Domains:
             self._above[level].append(above)
         return ids[path]
 
+    def of_level(self, level: str, *, joined: bool = False) -> Ints:
+        """By row, a number for its domain of the level: for a node, or a part of one, the row itself, and 0 for the
+        whole cluster. joined: as joined(), else -1 for a row in no domain."""
+        if level in self.levels:
+            index = self.levels.index(level)
+            return self.joined(index) if joined else self.of[index]
+        rows = np.arange(self.of.shape[1])
+        return rows if level in (names.NODE, *names.PARTS_OF_NODE) else np.zeros_like(rows)
+
     def count(self, level: int) -> int:
         return len(self.names[level])
 

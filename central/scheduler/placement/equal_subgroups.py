@@ -19,7 +19,7 @@ from central.model.facts import PodSpec
 from central.scheduler.placement import explain, never_apart, never_fits, pod_kinds
 from central.scheduler.placement.assign import assign, level_below
 from central.scheduler.placement.balanced import fill_balanced
-from central.scheduler.placement.domain_choice import ANYWHERE, CountedDomains, DomainChoice
+from central.scheduler.placement.domain_choice import CountedDomains, DomainChoice
 from central.scheduler.placement.fewest import fill_fewest
 from central.scheduler.placement.levels import ladder, narrower
 from central.scheduler.placement.request import PlacementRequest, SubgroupRequest
@@ -162,8 +162,9 @@ class _Assigning:
         units = _units_by_row(snapshot, self._nest, self._places, depth)
         where, counts = self._fill(snapshot, units, rows, count, level_below(snapshot, level))
         place = self._places[depth]
+        of = snapshot.columns.domains.of_level(place)
         for row, times in zip(where.tolist(), counts.tolist(), strict=True):
-            inside = _domain_rows(snapshot, place, row)
+            inside = np.flatnonzero(of == of[row])
             for _ in range(times):
                 snapshot.meter.spend_rows(len(units))
                 if depth < len(self._nest.bundles):
@@ -192,13 +193,9 @@ def _bundles_by_row(
 ) -> Ints:
     """Returns how many times that many units fit in one domain of the level. joined: what is in no domain
     of the level, but together in a narrower one, is in one domain."""
-    domains = snapshot.columns.domains
-    if level and level not in (ANYWHERE, *domains.levels):
+    if level in island_masks.ON_NODE:
         return units // size
-    of = np.zeros(len(units), dtype=np.int64)
-    if level in domains.levels:
-        index = domains.levels.index(level)
-        of = domains.joined(index) if joined else domains.of[index]
+    of = snapshot.columns.domains.of_level(level, joined=joined)
     found = np.zeros(len(units), dtype=np.int64)
     _, first, at = np.unique(of, return_index=True, return_inverse=True)
     found[first] = np.bincount(at, weights=np.where(of < 0, 0, units)).astype(np.int64) // size
@@ -216,16 +213,6 @@ def _subgroups_by_row(snapshot: Snapshot, spec: PodSpec, size: int, level: str) 
             inside = island_masks.capacities(snapshot, level, row, view)
             units[row] = min(int(units[row]), sum(capacity // size for capacity in inside))
     return units
-
-
-def _domain_rows(snapshot: Snapshot, level: str, row: int) -> Ints:
-    """The rows of the domain of the level that the row is in."""
-    if level in island_masks.ON_NODE:
-        return np.array([row], dtype=np.int64)
-    if level in snapshot.columns.domains.levels:
-        of = snapshot.columns.domains.of[snapshot.columns.domains.levels.index(level)]
-        return np.flatnonzero(of == of[row])
-    return np.arange(len(snapshot.columns.names), dtype=np.int64)
 
 
 # --- reason ------------------------------------------------------------------------------

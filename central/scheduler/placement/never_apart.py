@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from central.model import wording
-from central.model.arrays import Ints
 from central.model.pod_rules import Apart, Port, Rules
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import never_fits
@@ -79,17 +78,6 @@ def _most(snapshot: Snapshot, rule: _Rule, required: str) -> int | None:
         of = snapshot.pod_counts.domains(rule.key).of
         if (of[rows] < 0).any():
             return None
-    outer = _outer(snapshot, required)[rows]
+    outer = snapshot.columns.domains.of_level(required, joined=True)[rows]
     pairs = np.unique(np.stack((outer, of[rows])), axis=1)
     return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
-
-
-def _outer(snapshot: Snapshot, required: str) -> Ints:
-    """By row, a number for the domain of the level."""
-    names = len(snapshot.columns.names)
-    if not required:
-        return np.zeros(names, dtype=np.int64)
-    if required not in snapshot.columns.domains.levels:
-        return np.arange(names)
-    domains = snapshot.columns.domains
-    return domains.joined(domains.levels.index(required))

@@ -139,12 +139,7 @@ def when_empty(view: PodClassCapacity) -> LastingCapacity | None:
 
 def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:
     """What one domain of the level takes at most; all rows for no level."""
-    if not required:
-        return int(capacity.sum())
-    domains = snapshot.columns.domains
-    if required not in domains.levels:
-        return int(capacity.max(initial=0))
-    sums = np.bincount(domains.joined(domains.levels.index(required)), weights=capacity)
+    sums = np.bincount(snapshot.columns.domains.of_level(required, joined=True), weights=capacity)
     return int(sums.max(initial=0))
 
 

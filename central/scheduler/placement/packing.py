@@ -26,7 +26,7 @@ from central.scheduler.placement.role_placement import (
 )
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Draft
-from protos.names import GPU_SHARE, NODE
+from protos.names import GPU_SHARE
 
 ROWS = 128  # of a domain that are considered
 PLACES = 32  # nodes of a domain for several subgroups; the search grows fast with them
@@ -133,13 +133,7 @@ class Packer:
     def _domains(self, subgroup: SubgroupRequest | Bundle, rows: Ints) -> list[Ints]:
         """Returns for each domain that the subgroup, or the bundle, may be in: 1 for the rows in it. It joins its
         existing members."""
-        tree = self._draft.snapshot.columns.domains
-        if subgroup.required == NODE:
-            of = np.arange(tree.of.shape[1])
-        elif subgroup.required in tree.levels:
-            of = tree.of[tree.levels.index(subgroup.required)]
-        else:
-            return [np.ones(len(rows), dtype=np.int64)]
+        of = self._draft.snapshot.columns.domains.of_level(subgroup.required)
         found = set(of[rows].tolist()) - {-1}
         if subgroup.existing_rows:
             there = set(of[list(subgroup.existing_rows)].tolist())
