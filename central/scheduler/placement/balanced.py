@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from central.model.arrays import Ints
-from central.scheduler.placement.fewest import fewest_children, nodes_needed
-from central.scheduler.snapshot.draft import DoesNotFit
+from central.scheduler.placement.fewest import domains_of, fewest_children, nodes_needed, usable
 from central.scheduler.snapshot.snapshot import Snapshot
 
 
@@ -18,9 +17,7 @@ def fill_balanced(
     snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
 ) -> tuple[Ints, Ints]:
     """As fill_fewest(): rows, and the number of pods for each; rows of one domain follow each other."""
-    rows = rows[capacity[rows] > 0]
-    if capacity[rows].sum() < count:
-        raise DoesNotFit("not enough capacity")
+    rows = usable(capacity, rows, count)
     chosen, numbers = zip(*_divided(snapshot, capacity, rows, count, level), strict=True)
     return np.concatenate(chosen), np.concatenate(numbers)
 
@@ -63,18 +60,14 @@ def _divided(
         order = np.argsort(chosen, kind="stable")
         yield rows[chosen[order]], numbers[order]
         return
-    ids, domain = np.unique(tree.of[level, rows], return_inverse=True)
-    if len(ids) == 1:
+    there = domains_of(snapshot, capacity, rows, level)
+    if there is None:
         yield from _divided(snapshot, capacity, rows, count, level + 1)
         return
-    held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
+    of, held, names, fullest = there
     share = -(-count // nodes_needed(held, count))
-    nodes = fewest_children(capacity[rows], domain, len(ids), share)
-    names = np.append(tree.ranks(level), -1)[ids]  # -1: rows without a domain of the level
-    known = ids[ids >= 0]
-    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
-    none = np.full(len(ids) - len(known), -1, dtype=np.int64)  # ids are sorted: -1 comes first
-    chosen, numbers = parts(held, (names, np.append(none, fullest), nodes), count)
+    nodes = fewest_children(capacity[rows], of, len(held), share)
+    chosen, numbers = parts(held, (names, fullest, nodes), count)
     for index in np.argsort(names[chosen], kind="stable").tolist():
-        inside = rows[domain == chosen[index]]
+        inside = rows[of == chosen[index]]
         yield from _divided(snapshot, capacity, inside, int(numbers[index]), level + 1)

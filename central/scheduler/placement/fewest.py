@@ -30,9 +30,7 @@ def fill_fewest(
 
     capacity: by row, how many more pods fit. level: the index of the widest level whose domains should be
     few; past the last one, only nodes count. Raises DoesNotFit if the rows cannot hold count pods."""
-    rows = rows[capacity[rows] > 0]
-    if capacity[rows].sum() < count:
-        raise DoesNotFit("not enough capacity")
+    rows = usable(capacity, rows, count)
     tree = snapshot.columns.domains
     if level < len(tree.levels):
         rows = _fewest_domains(snapshot, capacity, rows, count, level)
@@ -47,18 +45,27 @@ def fill_fewest(
     return rows, counts
 
 
+def usable(capacity: Ints, rows: Ints, count: int) -> Ints:
+    """The rows with capacity. Raises DoesNotFit if they cannot hold count pods."""
+    rows = rows[capacity[rows] > 0]
+    if capacity[rows].sum() < count:
+        raise DoesNotFit("not enough capacity")
+    return rows
+
+
 def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int) -> Ints:
     """The rows of the domains of the narrowest level to which the pods go. level: the widest one whose domains should
     be few."""
-    levels = range(level, len(snapshot.columns.domains.levels))
-    found = _largest_first(snapshot, capacity, rows, count, levels)
-    if _certainly_fewest(snapshot, capacity, (rows, found), count, levels):
-        return found
-    paths = _paths(snapshot, rows, levels)
+    levels, found = range(level, len(snapshot.columns.domains.levels)), rows
+    for each in levels:
+        found = _fewest_of_level(snapshot, capacity, found, count, each)
+    of = snapshot.columns.domains.of[list(levels)][:, rows]
+    known = of if of.min(initial=0) >= 0 else _paths(of)  # the tree knows domains by their paths
     at = np.searchsorted(rows, found)  # rows are sorted
-    sizes = _sizes(paths[:, at], capacity[found], count)
-    if sizes == _least_sizes(paths, capacity[rows], count):
+    sizes = _sizes(known[:, at], capacity[found], count)
+    if _are_least(sizes, known, capacity[rows], count):
         return found
+    paths = _paths(of)
     ties = _ties(snapshot, paths[-1], rows, capacity)
     # The caller that goes on asks it.
     snapshot.meter.count(SEARCH_UNITS + SEARCH_DOMAIN_UNITS * len(ties))
@@ -70,67 +77,46 @@ def _fewest_domains(snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, 
     return found
 
 
-def _certainly_fewest(
-    snapshot: Snapshot,
-    capacity: Ints,
-    all_and_found: tuple[Ints, Ints],
-    count: int,
-    levels: Sequence[int],
-) -> bool:
-    """Whether the found rows take, of each level, as few domains as that level by itself allows. False where a
-    row has no label of a level: then domains are told apart by their paths."""
-    rows, found = all_and_found
-    if nodes_needed(capacity[found], count) != nodes_needed(capacity[rows], count):
-        return False
-    tree = snapshot.columns.domains
-    for level in levels:
-        of, size = tree.of[level, rows], tree.count(level)
-        if of.min(initial=0) < 0:
-            return False
-        taken = np.count_nonzero(np.bincount(tree.of[level, found], minlength=size))
-        if taken > 1:
-            held = np.bincount(of, weights=capacity[rows], minlength=size).astype(np.int64)
-            if taken != nodes_needed(held, count):
-                return False
-    return True
-
-
-def _largest_first(
-    snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, levels: Sequence[int]
-) -> Ints:
-    for level in levels:
-        rows = _fewest_of_level(snapshot, capacity, rows, count, level)
-    return rows
-
-
 def _fewest_of_level(
     snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
 ) -> Ints:
     """The rows of the fewest domains of the level that hold all pods."""
-    of = snapshot.columns.domains.of[level, rows]
-    used = np.zeros(snapshot.columns.domains.count(level) + 1, dtype=np.bool_)
-    used[of] = True  # -1: rows without a domain of the level count as one domain, the last
-    ids = np.flatnonzero(used)
-    if len(ids) <= 1:
+    there = domains_of(snapshot, capacity, rows, level)
+    if there is None:
         return rows
-    domain = (np.cumsum(used) - 1)[of]
-    capacity = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
-    tree, known = snapshot.columns.domains, ids[ids < snapshot.columns.domains.count(level)]
-    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
-    none = [-1] * (len(ids) - len(known))
-    ranks = (np.append(tree.ranks(level)[known], none), np.append(fullest, none))
-    chosen, _ = _split(capacity, ranks, count)
-    taken = np.zeros(len(ids), dtype=np.bool_)
+    of, held, *ranks = there
+    chosen, _ = _split(held, (ranks[0], ranks[1]), count)
+    taken = np.zeros(len(held), dtype=np.bool_)
     taken[chosen] = True
-    kept: Ints = rows[taken[domain]]
+    kept: Ints = rows[taken[of]]
     return kept
 
 
-def _paths(snapshot: Snapshot, rows: Ints, levels: Sequence[int]) -> Ints:
+def domains_of(
+    snapshot: Snapshot, capacity: Ints, rows: Ints, level: int
+) -> tuple[Ints, Ints, Ints, Ints] | None:
+    """The domains of the level that the rows are in, where those in no domain are in one together, the last. Returns by
+    row the number of its domain; and by domain how many pods fit, and its ranks by name and by free GPUs. None: all
+    rows are in the same domain. capacity: by row, how many more pods fit."""
+    tree = snapshot.columns.domains
+    of, every = tree.of[level, rows], tree.count(level)
+    used = np.zeros(every + 1, dtype=np.bool_)
+    used[of] = True  # -1: the last
+    ids = np.flatnonzero(used)
+    if len(ids) <= 1:
+        return None
+    domain = (np.cumsum(used) - 1)[of]
+    held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
+    known = ids[ids < every]
+    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
+    none = [-1] * (len(ids) - len(known))
+    return domain, held, np.append(tree.ranks(level)[known], none), np.append(fullest, none)
+
+
+def _paths(of: Ints) -> Ints:
     """By level and row: the row's domain as a dense number, where domains of the same wider domain that have no
-    label of the level are one."""
-    of = snapshot.columns.domains.of[list(levels)][:, rows]
-    path = np.zeros(len(rows), dtype=np.int64)
+    label of the level are one. of: by level and row, the domain."""
+    of, path = of.copy(), np.zeros(of.shape[1], dtype=np.int64)
     for index, of_level in enumerate(of):
         _, path = np.unique(path * (int(of_level.max()) + 2) + of_level + 1, return_inverse=True)
         of[index] = path
@@ -139,13 +125,19 @@ def _paths(snapshot: Snapshot, rows: Ints, levels: Sequence[int]) -> Ints:
 
 def _sizes(paths: Ints, capacity: Ints, count: int) -> list[int]:
     """How many domains the pods take of each level, the widest first, nodes as the last."""
-    return [len(np.unique(of)) for of in paths] + [nodes_needed(capacity, count)]
+    return [int(np.count_nonzero(np.bincount(of))) for of in paths] + [
+        nodes_needed(capacity, count)
+    ]
 
 
-def _least_sizes(paths: Ints, capacity: Ints, count: int) -> list[int]:
-    """For each level by itself, with how many domains the pods could do."""
-    sums = [np.bincount(of, weights=capacity).astype(np.int64) for of in paths]
-    return [nodes_needed(each, count) for each in (*sums, capacity)]
+def _are_least(sizes: Sequence[int], paths: Ints, capacity: Ints, count: int) -> bool:
+    """Whether these are, for each level by itself, as few domains as hold the pods. paths, capacity: of all rows."""
+    if sizes[-1] != nodes_needed(capacity, count):
+        return False
+    return all(
+        size == 1 or size == nodes_needed(np.bincount(of, capacity).astype(np.int64), count)
+        for size, of in zip(sizes, paths, strict=False)
+    )
 
 
 def nodes_needed(capacity: Ints, count: int) -> int:
