@@ -13,7 +13,7 @@ Design: docs/design/device-claims.md
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -90,9 +90,7 @@ def plain(value: Scalar | tuple[Scalar, ...]) -> tuple[Scalar, ...]:
 class DeviceSelectors:
     def __init__(self) -> None:
         self._contents: WeakValueDictionary[object, DeviceContent] = WeakValueDictionary()
-        self._programs: dict[str, Any] = {}
-        # By expression: what it reads, and its results by these values; None: it may read all.
-        self._reads: dict[str, tuple[frozenset[str], dict[object, bool | str]] | None] = {}
+        self._names_read = lru_cache(PROGRAMS_KEPT)(_names_read)
 
     def content(self, driver: str, device: Device) -> DeviceContent:
         """One object for all equal devices."""
@@ -104,7 +102,7 @@ class DeviceSelectors:
 
     def error(self, expression: str) -> str:
         """Returns why the expression cannot be used; empty if it can."""
-        found = self._program(expression)
+        found = _compiled(expression)
         return found if isinstance(found, str) else ""
 
     def result(self, expression: str, content: DeviceContent) -> bool | str:
@@ -115,11 +113,7 @@ class DeviceSelectors:
         return found
 
     def _by_values(self, expression: str, content: DeviceContent) -> bool | str:
-        if expression not in self._reads:
-            if len(self._reads) >= PROGRAMS_KEPT:
-                self._reads.clear()
-            self._reads[expression] = _names_read(expression)
-        known = self._reads[expression]
+        known = self._names_read(expression)
         if known is None:
             return self._evaluate(expression, content)
         names, results = known
@@ -133,7 +127,7 @@ class DeviceSelectors:
         return results[key]
 
     def _evaluate(self, expression: str, content: DeviceContent) -> bool | str:
-        program = self._program(expression)
+        program = _compiled(expression)
         if isinstance(program, str):
             return program
         try:
@@ -142,25 +136,19 @@ class DeviceSelectors:
             value = error
         return value if isinstance(value, bool) else _clause(value)
 
-    def _program(self, expression: str) -> Any:
-        """The compiled expression, or why there is none."""
-        found = self._programs.get(expression)
-        if found is None:
-            if len(self._programs) >= PROGRAMS_KEPT:
-                self._programs.clear()
-            found = self._programs[expression] = _compiled(expression)
-        return found
-
 
 def _names_read(expression: str) -> tuple[frozenset[str], dict[object, bool | str]] | None:
-    """The attributes and capacities that the expression reads. None: it does not name each of them."""
+    """The attributes and capacities that the expression reads, and a place for its results by their values. None: it
+    does not name each of them, so it may read all."""
     if "device" in _READ.sub("", expression):
         return None
     found = (match for match in _READ.finditer(expression) if match[1])
     return frozenset(f"{match[2]}/{match[3] or match[4]}" for match in found), {}
 
 
+@lru_cache(PROGRAMS_KEPT)
 def _compiled(expression: str) -> Any:
+    """The compiled expression, or why there is none."""
     if len(_MACRO.findall(expression)) > ITERATIONS_MOST:
         return f"more than {ITERATIONS_MOST} loops such as all() in one expression"
     # In Kubernetes a domain that the device lacks has no attributes, and is no error.

@@ -6,6 +6,7 @@ holds. Every change marks its row as dirty, so that derived counts are updated f
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Columns:
         self.relabelled = 0  # counts rows that moved in the network tree
         self.reallocated = 0  # counts changes of allocatable
         self._unused: list[int] = []
-        self._requests: dict[PodSpec, ClassRequest] = {}
+        self._requests = lru_cache(REQUESTS_KEPT)(self._request)
         self._name_rank: Ints | None = None
 
     # --- nodes ---------------------------------------------------------------
@@ -178,25 +179,23 @@ class Columns:
         self.recount_many(rows)
 
     def request(self, spec: PodSpec) -> ClassRequest:
-        """What a pod of the class takes. Cached by class."""
-        found = self._requests.get(spec)
-        if found is None:
-            if len(self._requests) >= REQUESTS_KEPT:
-                self._requests.clear()
-            by_column: dict[int, int] = {}
-            for name, amount in spec.requests:
-                if amount > 0:
-                    column = self.column.get(name, ABSENT)
-                    by_column[column] = max(amount, by_column.get(column, 0))
-            share = spec.request(GPU_SHARE)
-            found = self._requests[spec] = ClassRequest(
-                np.array(list(by_column), dtype=np.int64),
-                np.array(list(by_column.values()), dtype=np.int64),
-                spec.request(GPU),
-                share,
-                RANKS[spec.memory_level] if share else 0,
-            )
-        return found
+        """What a pod of the class takes."""
+        return self._requests(spec)
+
+    def _request(self, spec: PodSpec) -> ClassRequest:
+        by_column: dict[int, int] = {}
+        for name, amount in spec.requests:
+            if amount > 0:
+                column = self.column.get(name, ABSENT)
+                by_column[column] = max(amount, by_column.get(column, 0))
+        share = spec.request(GPU_SHARE)
+        return ClassRequest(
+            np.array(list(by_column), dtype=np.int64),
+            np.array(list(by_column.values()), dtype=np.int64),
+            spec.request(GPU),
+            share,
+            RANKS[spec.memory_level] if share else 0,
+        )
 
     def name_rank(self) -> Ints:
         """Each row's index in the order of names, which breaks ties."""
@@ -238,4 +237,4 @@ class Columns:
         blank = np.zeros((len(self.names), len(resources)), dtype=np.int64)
         self.allocatable = np.hstack([self.allocatable, blank])
         self.free = np.hstack([self.free, blank])
-        self._requests.clear()
+        self._requests.cache_clear()

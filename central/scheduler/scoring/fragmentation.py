@@ -151,20 +151,14 @@ class PodsOnGpus:
         self._shares: Asked = tuple(
             (part, count) for spec, count in pods if (part := spec.request(GPU_SHARE))
         )
-        self._numbers: Ints = np.zeros(0, dtype=np.int64)
 
     def numbers(self, before: Sequence[NodeGpus], gpus: Ints) -> Ints:
         """By node, the number of the state of its GPUs once the pods are there (TypicalPods.number). gpus: by node, an
         index into before."""
-        if len(self._numbers) < len(before):
-            more = np.full(2 * len(before) - len(self._numbers), -1, dtype=np.int64)
-            self._numbers = np.append(self._numbers, more)
-        found = self._numbers[gpus]
-        if found.min(initial=0) < 0:
-            for index in set(gpus[found < 0].tolist()):
-                self._numbers[index] = self._typical.number(self._with_pods(before[index]))
-            found = self._numbers[gpus]
-        return found
+        kinds, of = np.unique(gpus, return_inverse=True)
+        found = [self._typical.number(self._with_pods(before[kind])) for kind in kinds.tolist()]
+        numbers: Ints = np.array(found, dtype=np.int64)[of]
+        return numbers
 
     def _with_pods(self, gpus: NodeGpus) -> GpuState:
         if gpus.shape is None:

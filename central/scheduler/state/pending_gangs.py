@@ -12,6 +12,7 @@ kube-scheduler's SchedulingQueue (active, backoff, unschedulable).
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import count, islice
 from math import inf
 from typing import Any
@@ -66,8 +67,8 @@ class PendingGangs:
         self._freed = 0
         self._steps = 0
         self._tried_in = -1  # the epoch in which all waiting gangs were tried last
-        self._equivalences: dict[object, int] = {}
-        self._numbers = count(1)
+        numbers = count(1)
+        self._equivalences = lru_cache(EQUIVALENCES_KEPT)(lambda terms: next(numbers))
 
     # --- changes that others report ------------------------------------------------------
 
@@ -275,12 +276,7 @@ class PendingGangs:
 
     def equivalence(self, terms: object) -> int:
         """A number for a request with its terms. Equal terms have equal numbers."""
-        number = self._equivalences.get(terms)
-        if number is None:
-            if len(self._equivalences) >= EQUIVALENCES_KEPT:
-                self._equivalences.clear()
-            number = self._equivalences[terms] = next(self._numbers)
-        return number
+        return self._equivalences(terms)
 
     def retry_times(self, now: float) -> list[float]:
         """When a backoff ends, or the next search for victims is due."""

@@ -8,6 +8,7 @@ matches change their class.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from central.model.facts import PodSeen, PodSpec
 from central.model.limits import RULES_ALIKE
@@ -36,8 +37,8 @@ class PodClasses:
         self._refused: dict[str, dict[tuple[str, PodSpec], None]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._matched: dict[tuple[str, Labels, bool], tuple[int, ...]] = {}
-        self._interned_specs: dict[PodSpec, PodSpec] = {}
-        self._classes: dict[tuple[PodSpec, tuple[int, ...]], PodSpec] = {}
+        # One object for all equal ones.
+        self._class = lru_cache(_CACHED)(_with_rules)
 
     def add_rules(self, seen: PodSeen) -> list[str]:
         """One more pod has the rules of this pod's spec. Returns the uids of the pods that rules match which were not
@@ -161,7 +162,7 @@ class PodClasses:
         if self._refused and not self.tracks(seen):
             spec = replace(spec, rules=None, unsupported=spec.unsupported or _too_many(seen))
         if not self._pod_counts.ids:
-            return self._interned(spec)
+            return self._class(spec, ())
         key = (seen.namespace, seen.labels, seen.deleting)
         matched = self._matched.get(key)
         if matched is None:
@@ -175,13 +176,7 @@ class PodClasses:
             )
             if self._labels.has(*key[:2]):  # else no change of the rules would reach it
                 self._matched[key] = matched
-        if not matched:
-            return self._interned(spec)
-        if (pod_class := self._classes.get((spec, matched))) is None:
-            if len(self._classes) >= _CACHED:
-                self._classes.clear()
-            pod_class = self._classes[(spec, matched)] = replace(spec, matched=matched)
-        return pod_class
+        return self._class(spec, matched)
 
     def _with_volumes(self, seen: PodSeen) -> PodSpec:
         volumes = self.storage.requirements(seen)
@@ -201,16 +196,16 @@ class PodClasses:
         unsupported = spec.unsupported or devices.why
         return replace(spec, devices=devices, charges=charges, unsupported=unsupported)
 
-    def _interned(self, spec: PodSpec) -> PodSpec:
-        if len(self._interned_specs) >= _CACHED:
-            self._interned_specs.clear()
-        return self._interned_specs.setdefault(spec, spec)
-
     def _match(self, peers: Peers, namespace: str, labels: Labels, *, leaving: bool) -> bool:
         namespace_labels = self._namespaces.get(namespace)
         if namespace_labels is None:
             namespace_labels = {NAME: namespace}
         return peers.match(namespace, dict(labels), namespace_labels, leaving)
+
+
+def _with_rules(spec: PodSpec, matched: tuple[int, ...]) -> PodSpec:
+    """The class of pods that these rules match."""
+    return replace(spec, matched=matched) if matched else spec
 
 
 def _without(spec: PodSpec, served: Mapping[str, int]) -> PodSpec:
