@@ -11,7 +11,7 @@ from contextlib import suppress
 from central.model import wording
 from central.model.decisions import INCOMPLETE, Decision, Evict
 from central.model.facts.gang_facts import MOVE_AFTER_S
-from central.scheduler.inventory.pods import Pod, start_leaving
+from central.scheduler.inventory.pods import evictions
 from central.scheduler.placement import placement_attempts
 from central.scheduler.reservation.planned_reservation import fits_without
 from central.scheduler.reservation.release_forecast import ReleasablePods
@@ -36,7 +36,7 @@ def undo_partial(gang: Gang, now: float) -> list[Decision]:
         f"and the rest did not follow within {UNDO_AFTER_S:.0f} s"
     )
     gang.attempt.partial_since = now  # refused evictions are retried after the same time
-    return [*evictions(gang, placed, why)]
+    return [*evictions(placed, why, INCOMPLETE)]
 
 
 def move_whole(
@@ -71,13 +71,4 @@ def move_whole(
         f"gang {gang.display_name} is moved: it has lacked {pods} for {wording.format_duration(after_s)}, which "
         f"{'has' if lost == 1 else 'have'} no place beside the others, and all of it fits elsewhere"
     )
-    return held, evictions(gang, placed, why)
-
-
-def evictions(gang: Gang, placed: list[Pod], why: str, cause: str = INCOMPLETE) -> list[Evict]:
-    leaving = [pod for pod in placed if pod.alive and not pod.evicting and not pod.assumed]
-    start_leaving(leaving)
-    return [
-        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why, cause=cause)
-        for pod in leaving
-    ]
+    return held, evictions(placed, why, INCOMPLETE)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from central.model.decisions import IDLE, Evict
 from central.model.facts import GpusIdle
 from central.model.wording import format_duration
-from central.scheduler.inventory.pods import Pod
-from central.scheduler.partial_gangs import evictions
+from central.scheduler.inventory.pods import Pod, evictions
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
@@ -53,7 +52,7 @@ class IdleGpus:
                     f"gang {gang.display_name} has left its GPUs idle for {format_duration(limit_s)}, "
                     f"the idleTimeout of queue {gang.queue_name}"
                 )
-                yield from evictions(gang, gang.counts.placed, why, IDLE)
+                yield from evictions(gang.counts.placed, why, IDLE)
 
     def _is_idle(self, queues: Queues, gang: Gang, limit_s: float) -> bool:
         def idle(pod: Pod) -> bool:

@@ -24,8 +24,7 @@ from central.model.decisions import NO_START, TIME_LIMIT, Evict
 from central.model.defaults import START_WITHIN_S
 from central.model.phases import ENDED
 from central.scheduler.elastic.elastic_gang import ElasticGang
-from central.scheduler.inventory.pods import Pod
-from central.scheduler.partial_gangs import evictions
+from central.scheduler.inventory.pods import Pod, evictions
 from central.scheduler.preemption.past_runs import FailedStart, limit_reached, time_left
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang, GangKey
@@ -133,7 +132,7 @@ class UnreadyMembers:
                 failed = self._fail(gang, now)
                 state.pending.preemption_retry_at.add(failed.until)
                 why = f"gang {gang.display_name}: {failed.why}"
-                found += evictions(gang, gang.counts.placed, why, NO_START)
+                found += evictions(gang.counts.placed, why, NO_START)
         for key in sorted(self._limited):
             gang = state.gangs[key]
             left_s = None if gang.published.of_job else time_left(gang, now)
@@ -142,9 +141,8 @@ class UnreadyMembers:
                 why = limit_reached(gang)
                 templates = tuple({pod.seen.template for pod in gang.members.values()})
                 self.failed[key] = FailedStart(0, inf, why, templates, _uid(gang))
-                found += evictions(
-                    gang, gang.counts.placed, f"gang {gang.display_name} {why}", TIME_LIMIT
-                )
+                why = f"gang {gang.display_name} {why}"
+                found += evictions(gang.counts.placed, why, TIME_LIMIT)
         return found
 
     def _limit_s(self, gang: Gang) -> float:

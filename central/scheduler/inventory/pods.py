@@ -1,11 +1,12 @@
 """A pod in the scheduler's state: its node and devices, and where it is between creation and end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
+from central.model.decisions import Evict
 from central.model.facts import PodSeen, PodSpec
 from central.model.phases import ENDED
 from central.model.stored_fields import NOT_STORED
@@ -83,6 +84,21 @@ def start_leaving(pods: Sequence["Pod"]) -> None:
     lives = [transition(pod.life, EVICTED) for pod in pods]
     for pod, life in zip(pods, lives, strict=True):
         pod.life = life
+
+
+def evict(pods: Sequence["Pod"], why: str, cause: str) -> list[Evict]:
+    """Decides to evict all of these pods, or none if it raises."""
+    start_leaving(pods)
+    return [
+        Evict(pod.seen.uid, pod.seen.namespace, pod.seen.name, pod.node, why, cause=cause)
+        for pod in pods
+    ]
+
+
+def evictions(pods: Iterable["Pod"], why: str, cause: str) -> list[Evict]:
+    """Evicts them, but for those that have ended, that leave already, or whose binding is not confirmed."""
+    leaving = [pod for pod in pods if pod.alive and not pod.evicting and not pod.assumed]
+    return evict(leaving, why, cause)
 
 
 class EvictionBackoff(NamedTuple):

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from central.model import wording
-from central.model.decisions import GPU_MEMORY, Decision, Evict
+from central.model.decisions import GPU_MEMORY, Decision
 from central.model.event_reasons import GPU_MEMORY_EXCEEDED
 from central.model.facts import MemoryExceeded
-from central.scheduler.inventory.pods import Pod, start_leaving
+from central.scheduler.inventory.pods import Pod, evict
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.status.pod_warning import pod_warning
 from protos.topology import MemoryOver
@@ -28,34 +28,20 @@ class GpuMemoryOveruse:
 
     def decide(self, state: ClusterState, now: float) -> list[Decision]:
         decisions: list[Decision] = []
-        leaving: list[Pod] = []
         for uid in [uid for uid, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
             del self._warned[uid]
         for uid, over in self._reported.items():
             pod = state.pods.get(uid)
             if pod is None or not pod.alive or pod.leaving:
                 continue
+            gang, why = state.gang_of(pod), _message(pod, over)
             if over.final and pod.seen.ours and pod.evict_backoff.not_before <= now:
-                leaving.append(pod)
-                seen = pod.seen
-                decisions.append(
-                    Evict(
-                        uid,
-                        seen.namespace,
-                        seen.name,
-                        pod.node,
-                        _message(pod, over),
-                        cause=GPU_MEMORY,
-                    )
-                )
+                decisions += evict([pod], why, GPU_MEMORY)
+                if gang is not None:
+                    state.pending.touch(gang)
             elif not over.final and uid not in self._warned:
                 self._warned[uid] = now
-                decisions.append(
-                    pod_warning(state.gang_of(pod), pod, _message(pod, over), GPU_MEMORY_EXCEEDED)
-                )
-        start_leaving(leaving)
-        for gang in filter(None, map(state.gang_of, leaving)):
-            state.pending.touch(gang)
+                decisions.append(pod_warning(gang, pod, why, GPU_MEMORY_EXCEEDED))
         self._reported.clear()
         return decisions
 
