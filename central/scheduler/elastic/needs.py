@@ -116,26 +116,20 @@ def _plan_by_search(
     chosen: PreemptionPlan | None = None
     with suppress(WorkLimitReached):
         chosen = preemption_plan.find_victims(context, request) if givers else None
-    if chosen is None:
-        found.unserved.append(need.gang)
-        return
-    taken: Counter[int] = Counter()
-    for pod in chosen.victims:
-        gang = context.state.gang_of(pod)
-        assert gang is not None
-        taken[givers[id(gang)]] += 1
-        donor = donors[givers[id(gang)]]
-        if donor.number(pod) not in donor.placed or pod not in donor.may_leave():
-            found.unserved.append(need.gang)  # a pod of a task that is not elastic
-            return
+    victims = chosen.victims if chosen is not None else ()
+    members = [(givers[id(context.state.gang_of(pod))], pod) for pod in victims]
+    taken = Counter(index for index, _ in members)
     used = {index: len(found.leaving.get(index, ())) for index in taken}
-    if any(count + used[index] > donors[index].spare for index, count in taken.items()):
+    if (
+        chosen is None
+        # a pod of a task that is not elastic
+        or any(pod not in donors[index].may_leave() for index, pod in members)
+        or any(count + used[index] > donors[index].spare for index, count in taken.items())
+    ):
         found.unserved.append(need.gang)
         return
-    for pod in chosen.victims:
-        gang = context.state.gang_of(pod)
-        assert gang is not None
-        found.take(givers[id(gang)], pod, need, gang.namespace)
+    for index, pod in members:
+        found.take(index, pod, need, donors[index].gang.namespace)
     found.plans.append((need, chosen))
 
 
@@ -152,7 +146,7 @@ def _plan_by_counts(
     with releasable.without(np.arange(len(gone))) as snapshot:
         draft = Draft(snapshot)
         freed = snapshot.freed
-        given: list[tuple[int, Pod]] = []
+        given: list[Member] = []
         try:
             for held in context.reservations.values():
                 if held.by_eviction:
@@ -167,9 +161,7 @@ def _plan_by_counts(
                     counts.serve_gang(alike[0])
         finally:
             draft.undo()
-            for row, pod in given:
-                assert pod.charged_spec is not None
-                snapshot.take(row, pod.charged_spec, 1, pod.gpus)
+            _give(snapshot, given, back=True)
             snapshot.freed = freed
 
 
@@ -197,12 +189,12 @@ def _alike(needs: Sequence[Need]) -> list[list[Need]]:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """given: the rows and pods that were taken out of the draft's snapshot."""
+    """given: the members that were taken out of the draft's snapshot."""
 
     context: PreemptionContext
     donors: Sequence[ElasticGang]
     draft: Draft
-    given: list[tuple[int, Pod]]
+    given: list[Member]
     found: NeedsPlan
 
     def serve_singles(self, needs: list[Need]) -> None:
@@ -246,9 +238,7 @@ class _Counts:
     def _keep(self, mark: int) -> None:
         """Those who were to leave since the mark stay."""
         stay = {id(pod) for _, pod in self.given[mark:]}
-        for row, pod in self.given[mark:]:
-            assert pod.charged_spec is not None
-            self.draft.snapshot.take(row, pod.charged_spec, 1, pod.gpus)
+        _give(self.draft.snapshot, self.given[mark:], back=True)
         del self.given[mark:]
         leaving = self.found.leaving
         for index, pods in list(leaving.items()):
@@ -277,9 +267,9 @@ class _Counts:
         chosen = removal.choose(missing)
         if len(need.request.groups) == 1:
             chosen = self._kept_together(view, chosen, missing - removal.missing)
-        self._give(chosen)
+        _give(snapshot, chosen)
+        self.given.extend(chosen)
         for index, pod in chosen:
-            self.given.append((snapshot.columns.row[pod.node], pod))
             found.take(index, pod, need, self.donors[index].gang.namespace)
 
     def _kept_together(
@@ -295,18 +285,18 @@ class _Counts:
             leaving = who_leaves(self.context, donor, there, count, self.context.state.now)
             others += [(index, pod) for pod in leaving]
         before = int(view.refresh().by_row.sum())
-        self._give(others)
+        _give(self.draft.snapshot, others)
         fit = int(view.refresh().by_row.sum()) - before
-        self._give(others, back=True)
+        _give(self.draft.snapshot, others, back=True)
         return others if fit >= fitting else chosen
 
-    def _give(self, members: Sequence[Member], *, back: bool = False) -> None:
-        """Their seats to the snapshot, or back to them."""
-        snapshot = self.draft.snapshot
-        for _, pod in members:
-            assert pod.charged_spec is not None
-            row = snapshot.columns.row[pod.node]
-            (snapshot.take if back else snapshot.give)(row, pod.charged_spec, 1, pod.gpus)
+
+def _give(snapshot: Snapshot, members: Sequence[Member], *, back: bool = False) -> None:
+    """Gives the seats of these to the snapshot, or back to them."""
+    for _, pod in members:
+        assert pod.charged_spec is not None
+        row = snapshot.columns.row[pod.node]
+        (snapshot.take if back else snapshot.give)(row, pod.charged_spec, 1, pod.gpus)
 
 
 def _take_free(draft: Draft, view: PodClassCapacity, wanted: int) -> int:

@@ -130,35 +130,28 @@ def _raise_lowest_that_fit(jobs: Sequence[SizeRange], surplus: list[int], left: 
 def _best(jobs: Sequence[SizeRange], base: Sequence[int], left: int) -> list[int]:
     """The best way to give the seats that are left, job by job: for each number of seats only the best
     beginning matters, because what is added later moves both vectors alike."""
-    rated: list[_Rated | None] = [_Rated((), 0, 0, ())] + [None] * left
+    rated: list[_Rated | None] = [((), 0, 0, ())] + [None] * left
     for job, start in zip(jobs, base, strict=True):
         following: list[_Rated | None] = [None] * (left + 1)
         for used, found in enumerate(rated):
             if found is None:
                 continue
             for more in range(0, min(left - used, job.span - start) + 1, job.step):
-                tried = found.extended(start + more, job.now - job.least)
+                tried = _extended(found, start + more, job.now - job.least)
                 known = following[used + more]
-                if known is None or tried.key > known.key:
+                if known is None or tried > known:
                     following[used + more] = tried
         rated = following
-    return list(max((one for one in rated if one is not None), key=lambda one: one.key).sizes)
+    return list(max(one for one in rated if one is not None)[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Rated:
-    """An assignment of the first jobs."""
+# An assignment of the first jobs, the best as the greatest: the seats above the least sizes, ascending; minus the jobs
+# that change, and minus the pods that come or go; the seats by job.
+_Rated = tuple[tuple[int, ...], int, int, tuple[int, ...]]
 
-    levels: tuple[int, ...]  # ascending
-    changed: int  # jobs
-    pods: int  # that come or go
-    sizes: tuple[int, ...]  # seats above the least sizes
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        return (self.levels, -self.changed, -self.pods, self.sizes)
-
-    def extended(self, size: int, now: int) -> "_Rated":
-        levels = tuple(sorted((*self.levels, size)))
-        changed, pods = self.changed + (size != now), self.pods + abs(size - now)
-        return _Rated(levels, changed, pods, (*self.sizes, size))
+def _extended(found: _Rated, size: int, now: int) -> _Rated:
+    """With one more job. size, now: seats above its least size, then and now."""
+    levels, changed, pods, sizes = found
+    ascending = tuple(sorted((*levels, size)))
+    return ascending, changed - (size != now), pods - abs(size - now), (*sizes, size)
