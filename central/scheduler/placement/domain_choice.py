@@ -22,6 +22,7 @@ from central.scheduler.placement.balanced import unevenness
 from central.scheduler.placement.fewest import fewest_children
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import sum_by_domain
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
@@ -69,11 +70,6 @@ class CountedDomains(RowSums):
         self.gpus, self.pods = view.gpus * pods, pods
         self.columns, self.amounts = view.columns, view.amounts * pods
         self.share, self.least = view.share, view.least
-
-
-def sum_by_domain(cap: Ints, of: Ints, count: int) -> Ints:
-    inside = of >= 0
-    return np.bincount(of[inside], weights=cap[inside], minlength=count).astype(np.int64)
 
 
 def requirements(

@@ -9,13 +9,13 @@ Design: docs/design/kubelet.md
 
 from collections.abc import Collection
 
+from central.model import wording
 from central.model.facts import PodSpec
 from central.scheduler.placement import PlacementRequest, explain, last_choice, pod_kinds
 from central.scheduler.placement import fit as fit_anywhere
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 
 WAITS = "but the agent or the kubelet is restarting there"
-NAMED = 3  # nodes in a reason
 
 
 def fit(draft: Draft, request: PlacementRequest, not_offered: Collection[str]) -> None:
@@ -50,9 +50,6 @@ def asks_for_devices(spec: PodSpec) -> bool:
 
 
 def _reason(request: PlacementRequest, names: list[str]) -> str:
-    which = ", ".join(names[:NAMED])
-    if len(names) > NAMED:
-        which += f" and {len(names) - NAMED} more"
     nodes = "node" if len(names) == 1 else f"{len(names)} nodes:"
     needs = f"{pod_kinds.describe(request.groups)}{explain.in_one(request.required)}"
-    return f"{needs}; fits with {nodes} {which}, {WAITS}"
+    return f"{needs}; fits with {nodes} {wording.some(names)}, {WAITS}"

@@ -88,7 +88,7 @@ class PodClassCapacity:
             self.by_row = self._count(np.arange(len(columns.names)))
             domains = columns.domains
             self.by_domain = [
-                self._sum(domains.of[level], domains.count(level))
+                sum_by_domain(self.by_row, domains.of[level], domains.count(level))
                 for level in range(len(domains.levels))
             ]
         elif len(dirty) <= FEW:
@@ -207,12 +207,6 @@ class PodClassCapacity:
             most[:, index] = np.maximum(most[:, index], self._gpus.installed)
         return most
 
-    def _sum(self, of: Ints, count: int) -> Ints:
-        inside = of >= 0
-        return np.bincount(of[inside], weights=self.by_row[inside], minlength=count).astype(
-            np.int64
-        )
-
     def _count(self, rows: Ints) -> Ints:
         columns, counted = self._columns, np.zeros(len(rows), dtype=np.int64)
         self._filter_result.refresh(rows, columns.nodes, columns.version)
@@ -233,3 +227,9 @@ class PodClassCapacity:
             np.minimum(fits, self._limit[rows], out=fits)
         counted[passed] = np.maximum(fits, 0)
         return counted
+
+
+def sum_by_domain(amounts: Ints, of: Ints, count: int) -> Ints:
+    """By domain. amounts, of: by row, and its domain; -1: none. count: of domains, at least."""
+    inside = of >= 0
+    return np.bincount(of[inside], weights=amounts[inside], minlength=count).astype(np.int64)

@@ -3,11 +3,13 @@
 The scheduler evicts nothing for them: only the owner of a job knows whether it survives the error.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from central.model.decisions import EmitWarning
 from central.model.event_reasons import GPU_UNHEALTHY, NIC_UNHEALTHY
 from central.scheduler.inventory import mig, nics
+from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
@@ -43,30 +45,23 @@ def unhealthy_devices(state: ClusterState, gang: Gang) -> list[UnhealthyDevice]:
         node = state.nodes.get(pod.node)
         if node is None or node.name not in state.node_sets.unhealthy or not pod.alive:
             continue
-        gpus = {gpu.index: gpu for gpu in node.report.topology.gpus} if node.report else {}
-        bad_gpus = pod.gpus & ~node.reported.healthy if pod.observed else 0
-        found += [
-            UnhealthyDevice(pod, node.name, f"GPU {index}", _why(gpus.get(index)), GPU_UNHEALTHY)
-            for index in indices_of(bad_gpus)
-        ]
-        down = node.unhealthy_nics() if pod.spec.has_nics else {}
-        found += [
-            UnhealthyDevice(pod, node.name, f"NIC {name}", down[name], NIC_UNHEALTHY)
-            for name in sorted(
-                nics.shares_of_pod(pod, node.reported.held_nics, node.reported.held_rails).keys()
-                & down.keys()
-            )
-        ]
-        mine = node.reported.slices.held.get((pod.seen.namespace, pod.seen.name), ())
-        bad = node.reported.slices.unhealthy
-        found += [
-            UnhealthyDevice(
-                pod, node.name, mig.describe(node.report, uuid), bad[uuid], GPU_UNHEALTHY
-            )
-            for uuid in mine
-            if uuid in bad
-        ]
+        found += [UnhealthyDevice(pod, node.name, *each) for each in _held(pod, node)]
     return found
+
+
+def _held(pod: Pod, node: ClusterNode) -> Iterator[tuple[str, str, str]]:
+    """The pod's unhealthy devices on its node: what it is, why, and the reason of the Event."""
+    gpus = {gpu.index: gpu for gpu in node.report.topology.gpus} if node.report else {}
+    for index in indices_of(pod.gpus & ~node.reported.healthy if pod.observed else 0):
+        yield f"GPU {index}", _why(gpus.get(index)), GPU_UNHEALTHY
+    down = node.unhealthy_nics() if pod.spec.has_nics else {}
+    mine = nics.shares_of_pod(pod, node.reported.held_nics, node.reported.held_rails)
+    for name in sorted(mine.keys() & down.keys()):
+        yield f"NIC {name}", down[name], NIC_UNHEALTHY
+    slices = node.reported.slices
+    for uuid in slices.held.get((pod.seen.namespace, pod.seen.name), ()):
+        if uuid in slices.unhealthy:
+            yield mig.describe(node.report, uuid), slices.unhealthy[uuid], GPU_UNHEALTHY
 
 
 def describe(state: ClusterState, gang: Gang) -> str:
