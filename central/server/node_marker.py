@@ -25,8 +25,8 @@ from central.model.device_claims import SliceSeen
 from central.model.facts import NodeReported, Taint
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.status import node_labels, published_devices
-from central.scheduler.status.node_marks import NodeMarks, marks_of
+from central.server.published_nodes import node_labels, published_devices
+from central.server.published_nodes.node_marks import NodeMarks, marks_of
 from central.server.rounds import Rounds
 from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog

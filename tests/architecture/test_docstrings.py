@@ -11,7 +11,7 @@ from tests.architecture.sources import files, tree
 
 FOLDERS = ("agent", "central", "protos", "daemonset", "tests/fakes")
 SCHEDULER = Path("central/scheduler")
-MOST_IN_SCHEDULER = 620  # that are still to be rewritten; lower it with each that is
+MOST_IN_SCHEDULER = 572  # that are still to be rewritten; lower it with each that is
 PREPOSITIONS = """
     after as at before by for from if in like of on per since than to unless until when while with within without
 """

@@ -19,13 +19,13 @@ from central.kube.write.slice_writer import SliceWriter
 from central.model.device_claims import SliceSeen
 from central.model.json_types import Json
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.status.published_devices import slices_of
+from central.server.published_nodes.published_devices import slices_of
 from protos.names import DRA_DRIVER
 from protos.topology import Grant
 from tests.benchmarks import plane
 from tests.benchmarks.plane import Plane
-from tests.central.scheduler.status.test_published_devices import CAPTURES, sick
-from tests.central.scheduler.status.test_published_devices import node as published_node
+from tests.central.server.published_nodes.test_published_devices import CAPTURES, sick
+from tests.central.server.published_nodes.test_published_devices import node as published_node
 from tests.central.simulator.device_objects import (
     DRIVER,
     asks,

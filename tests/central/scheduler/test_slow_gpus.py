@@ -9,8 +9,9 @@ from central.model.decisions import Bind
 from central.model.facts import PodSeen
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
-from central.scheduler.status import gang_status, node_labels
-from central.scheduler.status.node_marks import marks_of
+from central.scheduler.status import gang_status
+from central.server.published_nodes import node_labels
+from central.server.published_nodes.node_marks import marks_of
 from protos.topology import NodeTopology, Weak, indices_of
 from tests.central import factories
 

@@ -18,7 +18,7 @@ from central.model.device_claims import (
 from central.model.facts import DeviceClassSeen, Fact, NodeGone, PodGone, PodSeen, PrioritySeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.rebuild import rebuild
-from central.scheduler.status.published_devices import slices_of
+from central.server.published_nodes.published_devices import slices_of
 from protos.names import DRA_DRIVER
 from protos.topology import ClaimDevice, ClaimPlan, Grant, NodeTopology, indices_of
 from tests.central import factories

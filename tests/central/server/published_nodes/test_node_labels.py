@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.machine import capture
 from agent.machine.survey import survey
-from central.scheduler.status import node_labels
+from central.server.published_nodes import node_labels
 from protos.topology import Gpu, NodeTopology
 from tests.central import factories
 from tests.effort import examples

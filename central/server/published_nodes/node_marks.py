@@ -1,4 +1,4 @@
-"""What nodes are marked with for tools outside Lockstep: labels that describe the GPUs, and whether a GPU or MIG
+"""Marks of nodes for tools outside Lockstep: labels that describe the GPUs, and whether a GPU or MIG
 slice of the node is unhealthy. Pure.
 
 Design: docs/design/gpu-health.md
@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.status import node_labels
+from central.server.published_nodes import node_labels
 from protos import slicing
 from protos.topology import NodeTopology
 
@@ -33,7 +33,7 @@ class NodeMarks(NamedTuple):
 
 
 def marks_of(node: ClusterNode) -> NodeMarks | None:
-    """None for a node that is to be left as it is: one without GPUs, or whose agent has not reported yet."""
+    """Returns None for a node that stays as it is: one without GPUs, or whose agent has not reported yet."""
     if node.seen is None or node.report is None or not node.report.topology.gpus:
         return None
     topology = node.report.topology

@@ -17,7 +17,7 @@ from central.kube.write import slice_writer
 from central.model.device_claims import SliceSeen
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import Pod
-from central.scheduler.status.published_devices import slices_of
+from central.server.published_nodes.published_devices import slices_of
 from protos import nearest
 from protos.topology import Gpu, Grant, NodeTopology, Slice
 from tests.central import factories

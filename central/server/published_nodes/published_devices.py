@@ -22,8 +22,8 @@ from central.model.device_claims import (
 )
 from central.model.exact_quantity import exact_quantity
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.status.node_labels import value_of
-from central.scheduler.status.node_marks import XID
+from central.server.published_nodes.node_labels import value_of
+from central.server.published_nodes.node_marks import XID
 from protos import nearest, nic_ids
 from protos.claim_devices import device_name
 from protos.names import DRA_DRIVER, RAIL
@@ -63,7 +63,7 @@ def slices_of(node: ClusterNode, known: Collection[SliceSeen]) -> list[SliceSeen
 
 
 def _content(one: SliceSeen) -> object:
-    """What the slice says, without the order and the spelling that the API server may change."""
+    """Returns what the slice says, without the order and the spelling that the API server may change."""
     devices = [
         (
             each.name,

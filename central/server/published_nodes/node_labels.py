@@ -55,8 +55,7 @@ def _of_node(topology: NodeTopology) -> dict[str, str]:
 
 
 def changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """What a merge patch of the node's labels has to say; None removes a label. Labels that this module does not
-    write stay."""
+    """Returns a merge patch of the node's labels; None removes a label. Labels that this module does not write stay."""
     stale = [
         key for key in current if key not in wanted and (key in FIXED or OF_SLICES.fullmatch(key))
     ]
@@ -65,7 +64,7 @@ def changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, 
 
 
 def value_of(text: str) -> str:
-    """As GPU feature discovery writes a value: without other characters, blanks as -."""
+    """Writes a value as GPU feature discovery does: without other characters, blanks as -."""
     kept = "-".join(re.sub(r"[^A-Za-z0-9\-_. ]", "", text).split())
     return kept[:LONGEST].strip("-_.")
 
@@ -147,7 +146,7 @@ def _family(major: str, minor: str) -> str:
 
 
 def _divisible(gpus: tuple[Gpu, ...]) -> str:
-    """Whether MIG is possible; empty if the report does not say so."""
+    """Returns whether MIG is possible; empty if the report does not say so."""
     if any(gpu.mig or gpu.capability in DIVISIBLE for gpu in gpus):
         return "true"
     return "false" if all(gpu.capability in WHOLE_ONLY for gpu in gpus) else ""

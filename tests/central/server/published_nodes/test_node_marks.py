@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from central.scheduler.inventory.cluster_node import ClusterNode
-from central.scheduler.status.node_marks import NodeMarks, marks_of
+from central.server.published_nodes.node_marks import NodeMarks, marks_of
 from protos.topology import NodeTopology, Slice
 from tests.central import factories
 
