@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from central.controllers.job.fitted_speeds import most_on_a_node, with_measured
 from central.controllers.job.job import Job, RequestedSize
 from central.controllers.job.job_store import JobStore
 from central.controllers.job.state_machine import ACTIVE
-from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, most_on_a_node, on_its_gpus
-from central.scheduler.elastic.fitted_speeds import with_measured
+from central.scheduler.elastic.elastic_gang import ElasticGang, Resize, on_its_gpus
 from central.scheduler.state.cluster_state import ClusterState
 
 

@@ -7,6 +7,7 @@ measure it, and no Job is faster than in proportion to its members, whatever its
 Design: docs/design/elastic-speeds.md
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,6 +16,8 @@ import numpy as np
 from central.model.arrays import Floats
 from central.model.jobspec import ElasticTask
 from central.model.speed_table import SpeedTable
+from central.scheduler.inventory.cluster_node import ClusterNode
+from central.scheduler.inventory.pods import Pod
 
 Measured = tuple[
     tuple[int, int, float], ...
@@ -22,6 +25,16 @@ Measured = tuple[
 WRONG = 1.5  # proportions of declared speeds differ from the measured ones by more
 _GUESS, _TRUST = 0.05, 0.1  # of wait / work, and its weight beside one measured place
 _SIZES = 64  # of a table, about
+
+
+def most_on_a_node(pods: Sequence[Pod], nodes: Mapping[str, ClusterNode]) -> int:
+    """Returns how many such pods one of their nodes can hold when it is empty. pods: equal ones, at least one."""
+    needed = [(name, amount) for name, amount in pods[0].spec.requests if amount]
+    there = [nodes[name].allocatable() for name in {pod.node for pod in pods if pod.node}]
+    return max(
+        (min(has.get(name, 0) // amount for name, amount in needed) for has in there if needed),
+        default=1,
+    )
 
 
 @lru_cache(maxsize=1024)

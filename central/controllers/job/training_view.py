@@ -1,8 +1,8 @@
 """The report of an elastic Job's coordinator, for people."""
 
+from central.controllers.job.fitted_speeds import holds
 from central.controllers.job.job import Job
 from central.model.timestamps import duration
-from central.scheduler.elastic.fitted_speeds import holds
 from protos.names import SPEED
 
 MOST_WHY = 300  # characters of the latest task's reason

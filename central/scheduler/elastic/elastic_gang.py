@@ -169,16 +169,6 @@ def on_its_gpus(
     return task.on(frozenset(found))
 
 
-def most_on_a_node(pods: Sequence[Pod], nodes: Mapping[str, ClusterNode]) -> int:
-    """How many such pods one of their nodes can hold when it is empty. pods: equal ones, at least one."""
-    needed = [(name, amount) for name, amount in pods[0].spec.requests if amount]
-    there = [nodes[name].allocatable() for name in {pod.node for pod in pods if pod.node}]
-    return max(
-        (min(has.get(name, 0) // amount for name, amount in needed) for has in there if needed),
-        default=1,
-    )
-
-
 def model_of(node: ClusterNode) -> str:
     """Of all its GPUs; empty if they are of several, or unknown."""
     models = set(_models(node))

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from central.controllers.job.fitted_speeds import Measured, with_measured
 from central.model import speed_table
 from central.model.jobspec import ElasticTask
 from central.model.speed_table import SpeedTable
-from central.scheduler.elastic.fitted_speeds import Measured, with_measured
 
 TASK = ElasticTask("w", 1, 32)
 
