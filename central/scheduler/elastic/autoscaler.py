@@ -255,7 +255,7 @@ class Autoscaler:
                 and not gang.gang.required
             ]
             if newcomers:
-                pool = pools.pool_with(context, gangs, newcomers, spec)
+                pool = pools.pool_with(gangs, newcomers, spec)
                 pools.count_seats(context, pool, self.headroom)
                 sizes = pools.targets(context, pool)
                 goals |= {gang.key: size for gang, size in zip(pool.gangs, sizes, strict=True)}

@@ -60,10 +60,7 @@ def share(context: PreemptionContext, pool: Pool, headroom: float) -> dict[Elast
 
 
 def pool_with(
-    context: PreemptionContext,
-    gangs: Sequence[ElasticGang],
-    newcomers: Sequence[ElasticGang],
-    spec: PodSpec,
+    gangs: Sequence[ElasticGang], newcomers: Sequence[ElasticGang], spec: PodSpec
 ) -> Pool:
     """Makes the pool of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that
     sort, which are about to start."""

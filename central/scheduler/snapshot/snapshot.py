@@ -123,10 +123,6 @@ class Snapshot:
         columns.relabelled += 1
         self.freed += 1
 
-    def labels_of(self, node: NodeSeen) -> Mapping[str, str]:
-        """The node's domain at each level of the network tree."""
-        return self._labels(node)
-
     def put_gpus(
         self,
         row: int,

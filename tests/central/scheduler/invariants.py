@@ -111,7 +111,7 @@ def _topology_levels(state: ClusterState) -> None:
     snapshot = state.snapshot
     for name, row in snapshot.columns.row.items():
         node, given = snapshot.columns.nodes[row], dict(snapshot.columns.domains.annotations(row))
-        labels = snapshot.labels_of(node) if node is not None else {}
+        labels = snapshot._labels(node) if node is not None else {}
         levels = [labels[level] for level in snapshot.columns.domains.levels if labels.get(level)]
         path = given.pop(DOMAINS, "")
         assert list(given.values()) == levels, f"{name}: levels {given}, should be {levels}"

@@ -272,7 +272,7 @@ def test_newcomers_join_those_of_their_kind_that_may_be_anywhere() -> None:
     for newcomer, line in ((0, ["new", "a"]), (2, ["a", "new"])):
         new.gang.attempt.rank = newcomer  # type: ignore[assignment]  # only compared
         gangs[0].gang.attempt.rank = 1  # type: ignore[assignment]
-        pool = pools.pool_with(rig.context, gangs, [new], spec)
+        pool = pools.pool_with(gangs, [new], spec)
         assert [gang.gang.name for gang in pool.gangs] == line
 
 
