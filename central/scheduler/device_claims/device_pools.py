@@ -5,8 +5,8 @@ A pool is published by a driver in one or more ResourceSlices. While a driver re
 two generations or lacks some, and none of its devices is allocated.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from central.model.device_claims import (
@@ -29,30 +29,22 @@ EVERYWHERE = ""  # instead of a node: devices that no single node has
 CounterKey = tuple[PoolKey | DeviceId, str, str]
 
 
+@dataclass(slots=True, eq=False)
 class PooledDevice:
     """A device, with what is computed of it once.
 
     signatures: by what claims ask for (fitting.Demand), which of its requests the device satisfies"""
 
-    __slots__ = ("consumes", "content", "device", "id", "node", "signatures", "taints")
+    id: DeviceId
+    device: Device
+    node: str
+    content: DeviceContent
+    taints: tuple[DeviceTaint, ...]
+    signatures: dict[object, object] = field(default_factory=dict)
+    consumes: Mapping[CounterKey, Fraction] = field(init=False)
 
-    def __init__(
-        self,
-        id: DeviceId,  # noqa: A002
-        device: Device,
-        node: str,
-        content: DeviceContent,
-        taints: tuple[DeviceTaint, ...],
-    ) -> None:
-        self.id, self.device, self.node, self.content, self.taints = (
-            id,
-            device,
-            node,
-            content,
-            taints,
-        )
-        self.signatures: dict[object, object] = {}
-        self.consumes = _amounts(id[:2], device.consumes)
+    def __post_init__(self) -> None:
+        self.consumes = _amounts(self.id[:2], self.device.consumes)
 
 
 class DevicePools:

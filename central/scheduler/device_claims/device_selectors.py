@@ -12,6 +12,7 @@ Design: docs/design/device-claims.md
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -36,31 +37,17 @@ _QUANTITY, _SEMVER = "quantity", "semver"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class DeviceContent:
     """The part of a device that selectors read. Equal for devices that no selector tells apart.
 
     results: by expression, whether it selects such devices, or why it cannot be evaluated."""
 
-    __slots__ = (
-        "__weakref__",
-        "_activation",
-        "attributes",
-        "capacity",
-        "driver",
-        "results",
-        "shared",
-    )
-
-    def __init__(
-        self,
-        driver: str,
-        attributes: tuple[DeviceAttribute, ...],
-        capacity: tuple[tuple[str, str], ...],
-        shared: bool,
-    ) -> None:
-        self.driver, self.attributes, self.capacity = driver, attributes, capacity
-        self.shared = shared
-        self.results: dict[str, bool | str] = {}
+    driver: str
+    attributes: tuple[DeviceAttribute, ...]
+    capacity: tuple[tuple[str, str], ...]
+    shared: bool
+    results: dict[str, bool | str] = field(default_factory=dict)
 
     def variables(self) -> dict[str, Any]:
         attributes: dict[str, dict[str, Any]] = {}

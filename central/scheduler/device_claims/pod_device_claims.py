@@ -52,9 +52,8 @@ class DeviceClaims:
         self._specs: dict[DeviceClaimSpec, DeviceClaimSpec] = {}
         self._users: dict[ClaimKey, ClaimUsers] = {}
         self.plans: dict[ClaimKey, DevicePlan] = {}
-        self._placed: set[str] = (
-            set()
-        )  # uids of pods with a node that the API server does not show yet
+        # uids of pods with a node that the API server does not show yet
+        self._placed: set[str] = set()
         # Claims of pods that have not ended, by uid. Where it and `served` are empty, only pods with claims are asked
         # about.
         self.used: dict[str, frozenset[ClaimKey]] = {}

@@ -22,9 +22,8 @@ class Gathering:
 
     gang: ElasticGang
     leaving: Mapping[ElasticGang, list[Pod]]
-    gain: (
-        float  # what it is worth until the next change, less what it costs, in seconds of a member
-    )
+    # What it is worth until the next change, less what it costs, in seconds of a member.
+    gain: float
 
     @property
     def is_ready(self) -> bool:

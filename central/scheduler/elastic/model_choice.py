@@ -28,9 +28,8 @@ from central.scheduler.state.gangs import Gang, GangKey
 
 PATIENCE_S = 60.0
 MODELS_MOST = 16  # different names of models on which the gang has the same speeds
-CHOICES_MOST = (
-    16  # in one cycle, because each counts the seats of all models; further gangs start on any
-)
+# in one cycle, because each counts the seats of all models; further gangs start on any
+CHOICES_MOST = 16
 
 Wants = tuple[PlacementRequest, ...]
 

@@ -30,9 +30,8 @@ class HyperNodeTree:
         self._counts: Counter[str] = Counter()  # nodes by level
         self._all: Mapping[str, HyperNodeSeen] = {}
         self._wrong: dict[str, str] = {}  # errors by HyperNode, whatever nodes there are
-        self._twice: dict[
-            str, dict[str, str]
-        ] = {}  # by HyperNode: nodes that another one has, and which
+        # by HyperNode: nodes that another one has, and which
+        self._twice: dict[str, dict[str, str]] = {}
         self._lost: dict[str, list[str]] = {}  # by node: those HyperNodes
         self._named_twice: dict[str, str] = {}  # errors of tier names
         self._errors: dict[str, str] | None = None

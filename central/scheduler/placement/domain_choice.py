@@ -11,7 +11,6 @@ Design: docs/design/placement.md
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from central.scheduler.placement.balanced import unevenness
 from central.scheduler.placement.fewest import fewest_children
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import sum_by_domain
+from central.scheduler.snapshot.capacity import PodClassCapacity, sum_by_domain
 from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
@@ -32,21 +31,6 @@ TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentati
 
 # By row, the least first; and rows within so much of the least are equal to it, which is read after the first.
 RowKey = tuple[Callable[[Ints], Ints], Callable[[], int]]
-
-
-class DomainCapacity(Protocol):
-    """How many more pods of a class, or subgroups of them, fit: by row, and by level and domain."""
-
-    by_row: Ints
-    columns: Ints  # of the resources that are requested
-    amounts: Ints  # of each, for one of what is counted
-    gpus: int  # of one of what is counted
-    share: int  # hundredths of a GPU
-    least: int  # rank of the memory enforcement that is required
-    pods: int  # in one of what is counted
-
-    @property
-    def by_domain(self) -> list[Ints]: ...
 
 
 class RowSums:
@@ -64,12 +48,18 @@ class RowSums:
 class CountedDomains(RowSums):
     """Capacity for subgroups of equal pods, or for pods on some rows only."""
 
-    def __init__(self, snapshot: Snapshot, cap: Ints, view: DomainCapacity, pods: int = 1) -> None:
+    def __init__(
+        self, snapshot: Snapshot, cap: Ints, view: PodClassCapacity, pods: int = 1
+    ) -> None:
         """cap: by row. pods: in one of what is counted."""
         super().__init__(snapshot, cap)
         self.gpus, self.pods = view.gpus * pods, pods
         self.columns, self.amounts = view.columns, view.amounts * pods
         self.share, self.least = view.share, view.least
+
+
+# How many more pods of a class, or subgroups of them, fit: by row, and by level and domain.
+DomainCapacity = PodClassCapacity | CountedDomains
 
 
 def requirements(
@@ -322,14 +312,11 @@ class DomainChoice:
         score = self._snapshot.preference(self._pods)
         if score is None:
             return None
-        of, count = (
-            self._snapshot.columns.domains.of[level],
-            self._snapshot.columns.domains.count(level),
-        )
+        domains = self._snapshot.columns.domains
+        of, count = domains.of[level], domains.count(level)
         some = (self._classes[0][0].by_row > 0).astype(np.int64)
-        return -sum_by_domain(score * some, of, count) // np.maximum(
-            sum_by_domain(some, of, count), 1
-        )
+        nodes = np.maximum(sum_by_domain(some, of, count), 1)
+        return -sum_by_domain(score * some, of, count) // nodes
 
 
 def _capacity_around(of: Ints, sums: Ints, rows: Ints) -> Ints:

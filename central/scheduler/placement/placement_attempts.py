@@ -29,9 +29,8 @@ from protos.names import BALANCE, CLIQUES, COMPUTE_DOMAIN, GPU, NODE, PARTS_OF_N
 from protos.slicing import requests_devices
 
 GANGS_ADDED_UP = 64
-ROLES_MOST = (
-    256  # kinds of pods in a gang of which any two are compared; with more there are no preferences
-)
+# kinds of pods in a gang of which any two are compared; with more there are no preferences
+ROLES_MOST = 256
 SURPLUS_UNITS = 8  # subgroups or pods above the minimum that are tried one by one
 TaskRole = tuple[str, PodSpec]  # pods of one task with unlike specs are roles of their own
 

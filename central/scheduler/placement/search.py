@@ -181,10 +181,8 @@ def _fit_roles(
                 continue
             if level in island_masks.ON_NODE:
                 return draft.assignments[mark:]
-            cost, placed = (
-                role_placement.reassign(draft, roles, rows, mark),
-                draft.assignments[mark:],
-            )
+            cost = role_placement.reassign(draft, roles, rows, mark)
+            placed = draft.assignments[mark:]
             draft.undo(mark)
             if not best or cost < least:
                 least, best = cost, placed

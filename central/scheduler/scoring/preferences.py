@@ -29,9 +29,8 @@ class PreferenceScore:
         self._score = none
         self._evaluated = none  # version of each node when its affinity and taints were evaluated
         self._affinity = none  # by row: weights of the preferred node terms that match
-        self._taints = (
-            none  # by row: number of PreferNoSchedule taints that the pods do not tolerate
-        )
+        # by row: number of PreferNoSchedule taints that the pods do not tolerate
+        self._taints = none
 
     def score(self) -> Ints:
         """By row. The same array until something has changed."""

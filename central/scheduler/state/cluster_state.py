@@ -73,9 +73,8 @@ class ClusterState:
         self.node_sets = NodeSets()
         self.nodes_to_notify: set[str] = set()  # their planned devices changed since the last cycle
         self.any_pod = AnyPod()
-        self.keeps_plans = (
-            False  # while it is built again: plans are not settled before every pod has its own
-        )
+        # while it is built again: plans are not settled before every pod has its own
+        self.keeps_plans = False
         self.now = 0.0  # time of the cycle, in seconds since the epoch; never decreases
         self.observer = observer
         self._names_all = names_all

@@ -19,9 +19,8 @@ class GangCounts:
     placed: list[Pod] = field(default_factory=list)  # and not being deleted
     deleting: list[Pod] = field(default_factory=list)
     assumed: int = 0  # of the placed pods, those without a confirmed binding
-    unready: int = (
-        0  # of the placed pods, those that their kubelets cannot start or do not find ready
-    )
+    # of the placed pods, those that their kubelets cannot start or do not find ready
+    unready: int = 0
     unplaced: int = 0  # pods without a node that have not ended
     gated: int = 0
     blocked: str = ""  # the error of a binding that cannot succeed; the pod is not tried again

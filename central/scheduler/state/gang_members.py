@@ -21,10 +21,8 @@ def join(state: ClusterState, pod: Pod, *, first_sight: bool) -> None:
         gang.members[pod.seen.uid] = pod
         gang.invalidate_counts()
         if first_sight and pod.seen.phase == "Running" and not gang.started:
-            gang.started, gang.published.completed = (
-                True,
-                UNKNOWN,
-            )  # it ran before the scheduler started
+            # it ran before the scheduler started
+            gang.started, gang.published.completed = True, UNKNOWN
 
 
 def leave(state: ClusterState, pod: Pod) -> None:

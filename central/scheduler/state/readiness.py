@@ -88,10 +88,8 @@ def _needs_object(gang: Gang, quarantine: Quarantine) -> bool:
 
 
 def _no_podgroup(gang: Gang, quarantine: Quarantine) -> str:
-    name, why = (
-        native_podgroup.podgroup_name(gang.name),
-        quarantine.absence("PodGroup", gang.name, gang.namespace),
-    )
+    name = native_podgroup.podgroup_name(gang.name)
+    why = quarantine.absence("PodGroup", gang.name, gang.namespace)
     if native_podgroup.is_native(gang.name):
         return f"PodGroup {name} of scheduling.k8s.io {why}"
     return f"PodGroup {name} {why}"
