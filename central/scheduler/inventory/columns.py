@@ -164,10 +164,6 @@ class Columns:
             if row in self.gpus.watched:
                 self.gpus.watched[row](row)
 
-    def take_amounts(self, rows: Ints, columns: Ints, counts: Ints, amounts: Ints) -> None:
-        """Takes the amounts (by column) counts[i] times on rows[i]."""
-        self.free[rows[:, None], columns] -= counts[:, None] * amounts
-
     def shift(self, rows: Ints, amounts: Ints, masks: Sequence[int], *, free: bool) -> None:
         """Frees or takes amounts (by row and column) and GPU masks on different rows, tentatively."""
         width = amounts.shape[1]

@@ -142,11 +142,7 @@ def details(
     """In brackets: what is free on the rows and what is short there for that many pods, and which nodes are refused.
     among: the rows that the pods are confined to; None: to none."""
     short = _short_of(snapshot, view, rows, required, fitting=fitting, count=count)
-    return _in_brackets([*short, *_not_considered(snapshot, view, required, among)])
-
-
-def _in_brackets(details: Sequence[str]) -> str:
-    return f" ({'; '.join(details)})" if details else ""
+    return never_fits.in_brackets([*short, *_not_considered(snapshot, view, required, among)])
 
 
 class RestPlace(NamedTuple):

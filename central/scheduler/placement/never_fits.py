@@ -46,7 +46,9 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
         return ""
     if not len(rows) and (refusals or _changes(view)):
         there = _values_there(snapshot, view.spec)
-        return f"{wording.NEVER}: no node may run {such}{_in_brackets(refusals)}{there}"
+        return (
+            f"{wording.NEVER}: no node may run {such}{in_brackets(nodes_refused(refusals))}{there}"
+        )
     if not len(rows):  # they are too small as well
         rows = np.array(sorted(snapshot.columns.row.values()))
     names, most = resource_names(snapshot, view), lasting.of_row[rows]
@@ -73,7 +75,7 @@ def no_node_for_one(snapshot: Snapshot, view: PodClassCapacity, which: str = "")
         ]
         node = snapshot.columns.names[rows[closest]]
         short = [f"{where} has all that {one} requests; {node} has {' and '.join(has)}"]
-    return f"{wording.NEVER}: {'; '.join(short)}{_in_brackets(refusals)}"
+    return f"{wording.NEVER}: {'; '.join(short)}{in_brackets(nodes_refused(refusals))}"
 
 
 def _values_there(snapshot: Snapshot, spec: PodSpec) -> str:
@@ -205,12 +207,12 @@ def _no_part_for_one(
     where = "no node that they may use" if refusals else "no node"
     return (
         f"{wording.NEVER}: {where} has {wording.counted(view.gpus, 'GPU')} {in_one(level)}, the most is {most}"
-        f"{_in_brackets(refusals)}"
+        f"{in_brackets(nodes_refused(refusals))}"
     )
 
 
-def _in_brackets(refusals: Counter[str]) -> str:
-    return f" ({'; '.join(nodes_refused(refusals))})" if refusals else ""
+def in_brackets(clauses: Sequence[str]) -> str:
+    return f" ({'; '.join(clauses)})" if clauses else ""
 
 
 def nodes_refused(reasons: Counter[str]) -> list[str]:

@@ -172,7 +172,7 @@ class Snapshot:
         """take() of many different rows at once; counts below 0 give it back."""
         view, columns = self.view(spec), self.columns
         self.changes_begun += 1
-        columns.take_amounts(rows, view.columns, counts, view.amounts)
+        columns.free[rows[:, None], view.columns] -= counts[:, None] * view.amounts
         free_mask, gives = columns.gpus.free_mask, counts.min(initial=0) < 0
         for row, mask in zip(rows.tolist(), gpus, strict=True):
             if mask:
