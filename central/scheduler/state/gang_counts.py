@@ -83,7 +83,7 @@ class GangCounts:
 
     def _set(self, settings: set[tuple[Any, ...]]) -> None:
         """settings: as _settings() has them, each combination once."""
-        for (name, _, combined), values in zip(_SETTINGS, zip(*settings, strict=True), strict=True):
+        for (name, _, combined), values in zip(_SETTINGS, zip(*settings)):  # noqa: B905  hot path
             setattr(self, name, combined(values))
 
     def _count_unplaced(self, pod: Pod) -> None:
@@ -109,16 +109,21 @@ class GangCounts:
         self.unplaced -= len(pods)
 
 
+def _least_given(values: Sequence[int | None]) -> int | None:
+    given = [each for each in values if each is not None]
+    return min(given) if given else None
+
+
 # By attribute of GangCounts: the field of PodSeen, and what the members' values of it are for the gang.
 _SETTINGS: tuple[tuple[str, str, Callable[[Sequence[Any]], object]], ...] = (
     ("priority", "priority", max),
     ("least_priority", "priority", min),
     ("created", "created", min),
-    ("label_min", "gang_min", lambda values: max(each or 0 for each in values)),
+    ("label_min", "gang_min", lambda values: max(filter(None, values), default=0)),
     ("required", "topology_required", max),
     ("preferred", "topology_preferred", max),
     ("placement", "placement", max),
-    ("tier", "required_tier", lambda values: min(set(values) - {None}, default=None)),
+    ("tier", "required_tier", _least_given),
     ("queue", "queue", max),
     ("never_evicted", "preemptable", lambda values: False in values),
     ("cooldown_s", "cooldown_s", max),
