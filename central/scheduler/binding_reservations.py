@@ -4,6 +4,7 @@ Design: docs/design/reservations.md
 """
 
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from central.scheduler.queues.turns import QueueTurns
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.gangs import Gang, GangKey
+
+_rank = attrgetter("queue", "gang.priority")
 
 
 class BindingReservations:
@@ -40,8 +43,7 @@ class BindingReservations:
         self._ranks = self._present_ranks()
 
     def _present_ranks(self) -> list[tuple[object, ...]]:
-        ranks = [(held.queue, held.gang.priority) for held in self._reservations.values()]
-        return [(self._queues.version,), *ranks]
+        return [(self._queues.version,), *map(_rank, self._reservations.values())]
 
     def of(self, gang: Gang) -> list[Reservation]:
         """The reservations whose capacity the gang must leave free. Where thousands claim at once, each comes after

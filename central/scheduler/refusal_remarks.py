@@ -54,8 +54,7 @@ def remarks(
         if never:  # others' reservations matter to what fits now alone
             return f"; {excluded}" if excluded and " fits " in numbers else ""
         clauses.append(excluded)
-        longest_s = min((held.longest_run_s(now) for held in withheld.with_capacity()), default=0)
-        if most := rough_most(longest_s):
+        if most := rough_most(withheld.longest_run_s(now)):
             clauses.append(SHORT_ENOUGH.format(most))
     if never:
         return ""

@@ -84,19 +84,19 @@ class RowBounds:
         rows_counted = rows_counted[usable[rows_counted]]  # others once they are usable
         if len(rows_counted):
             self._count(snapshot, table, allowed, rows_counted)
-        bounds = self.bound.tolist() if rows is None else self.bound
-        fresh = [
-            (bounds[row] if rows is None else self.bound[row].tolist(), row)
-            for row in rows_counted[self.possible[rows_counted]].tolist()
-        ]
-        if rows is None:
-            self._heap = fresh
+        counted = rows_counted[self.possible[rows_counted]]
+        if rows is None or len(self._heap) + len(counted) > 2 * len(self.possible):
+            # Without entries that are outdated: where queues take turns in giving, each request adds hundreds.
+            self._heap = self._entries(np.flatnonzero(self.possible))
             heapify(self._heap)
         else:
-            for entry in fresh:
+            for entry in self._entries(counted):
                 heappush(self._heap, entry)
         self._marks = marks
         return self
+
+    def _entries(self, rows: Ints) -> list[tuple[list[float], int]]:
+        return list(zip(self.bound[rows].tolist(), rows.tolist(), strict=True))
 
     def cheapest(self) -> Iterator[tuple[list[float], int]]:
         """The rows where the pods are possible, with their bounds, in order."""

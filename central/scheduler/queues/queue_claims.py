@@ -46,7 +46,7 @@ from central.scheduler.state.gangs import Gang
 FAIR_SHARE, DESERVED = "share", "deserved"
 RULES = (FAIR_SHARE, DESERVED)
 FIRST_S = 86400.0  # as the first in line, until a gang may reclaim the fair share of its queue
-_Rank = tuple[tuple[int, int, Fraction], ...]  # of a queue that gives, level by level
+_Rank = tuple[tuple[int, int, float], ...]  # of a queue that gives, level by level
 TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by gangs that started from a reservation
 
 
@@ -129,6 +129,8 @@ class Claim:
         self._indices: dict[Queue, int] = {}
         self._downs: dict[Queue, Sequence[Queue]] = {}
         self._terms: dict[tuple[str, Queue], list[tuple[str, int, int]]] = {}
+        self._furthest: list[list[Queue]] = []  # those that furthest_above() has found
+        self._further: Iterator[list[Queue]] | None = None
 
     # --- before victims are chosen -------------------------------------------------------------
 
@@ -149,17 +151,14 @@ class Claim:
             return ()
         rules = self._giving_rules(down[1]) if len(down) > 1 else self._rules_of(queue, index)
         entitling = self._entitling_rules(index) if rules else ()
-        return [
-            rule
-            for rule in rules
-            if rule in entitling and self._is_above(rule, queue, self._rule_resources(rule, index))
-        ]
+        return [rule for rule in rules if rule in entitling and self._is_above(rule, queue, index)]
 
     def _entitling_rules(self, index: int) -> Sequence[str]:
         """The rules by which the claimant may take anything at this level of its path."""
         if (found := self._entitling.get(index)) is None:
-            up = self.queue.path[:index]
-            found = self._entitling[index] = [r for r in RULES if self._may_be_entitled(r, up)]
+            up, compares = self.queue.path[:index], self._rule_resources
+            found = [r for r in RULES if compares(r, index) and self._may_be_entitled(r, up)]
+            self._entitling[index] = found
         return found
 
     def _rules_of(self, giver: Queue, index: int) -> Sequence[str]:
@@ -200,7 +199,7 @@ class Claim:
             child
             for inner, outer in pairwise(self.queue.path)
             for child in outer.children
-            if child is not inner and self._is_above(FAIR_SHARE, child, self.resources)
+            if child is not inner and self._is_above(FAIR_SHARE, child, 0)
         ]
 
     def may_give(self, victim: Gang, *, only_whole: bool = True) -> bool:
@@ -212,9 +211,9 @@ class Claim:
         if not self.gives(queue) or not only_whole:
             return self.gives(queue)
         index = self._index(queue)
-        rules = [r for r in self._whole_rules(victim, queue) if self._rule_resources(r, index)]
         return self.keeps_guarantee(queue, amounts) and any(
-            self._gives_down(rule, queue, index, amounts) for rule in rules
+            self._gives_down(rule, queue, index, amounts)
+            for rule in self._whole_rules(victim, queue)
         )
 
     def _whole_rules(self, victim: Gang, giver: Queue) -> Sequence[str]:
@@ -248,9 +247,15 @@ class Claim:
     def furthest_above(self) -> Iterator[list[Queue]]:
         """The queues that may give something in the order in which they give: lower strict priority first, then lower
         priority, then the one whose use is the largest part of its share, level by level from the queue in common.
-        Queues that are equal in this stand together, by name. Queues are looked into only as far as it is asked."""
-        for _, equals in groupby(self._in_order(), key=itemgetter(0)):
-            yield [queue for _, _, queue in equals]
+        Queues that are equal in this stand together, by name. Queues are looked into only as far as it is asked, and
+        once for all who ask."""
+        if self._further is None:
+            equals = groupby(self._in_order(), key=itemgetter(0))
+            self._further = ([queue for _, _, queue in group] for _, group in equals)
+        yield from self._furthest
+        for queues in self._further:
+            self._furthest.append(queues)
+            yield queues
 
     def _in_order(self) -> Iterator[tuple[_Rank, str, Queue]]:
         heap: list[tuple[_Rank, str, Queue]] = []
@@ -270,12 +275,10 @@ class Claim:
                 yield rank, name, queue
             add(queue.children, rank)
 
-    def _times_its_share(self, queue: Queue) -> Fraction:
+    def _times_its_share(self, queue: Queue) -> float:
         """How much more than its share it uses, as a part of the share, of the resource where that is most."""
-        return max(
-            Fraction(self._used(queue, resource), max(1, self._share(queue, resource)))
-            for resource in self._need
-        )
+        terms = self._terms_of(FAIR_SHARE, queue, 0)
+        return max([self._used(queue, name) / max(1, share) for name, _, share in terms])
 
     # --- after victims were chosen -------------------------------------------------------------
 
@@ -364,8 +367,11 @@ class Claim:
     def _index(self, queue: Queue) -> int:
         """Returns where the level in common stands in the claimant's path; 0: there is none, or it is its queue."""
         if (found := self._indices.get(queue)) is None:
-            path = enumerate(self.queue.path)
-            found = self._indices[queue] = next((i for i, above in path if above in queue.path), 0)
+            if queue in self.queue.path:
+                found = self.queue.path.index(queue)
+            else:  # as of the queue above
+                found = self._index(queue.parent) if queue.parent is not None else 0
+            self._indices[queue] = found
         return found
 
     def _size(self, loss: Loss) -> tuple[int, ...]:
@@ -400,9 +406,7 @@ class Claim:
 
     def _rule_resources(self, rule: str, index: int) -> list[str]:
         """The resources that the rule compares, for a claim at this level."""
-        if rule == FAIR_SHARE:
-            return list(self._need)
-        up = self.queue.path[:index]
+        up = self.queue.path[: index if rule == DESERVED else 0]
         return [r for r in self._need if all(self._own(queue, r) for queue in up)]
 
     def _short(self, rule: str, up: Sequence[Queue]) -> list[Shortfall]:
@@ -447,8 +451,9 @@ class Claim:
         """What the rule lets another queue keep."""
         return (self._share if rule == FAIR_SHARE else self._own)(queue, resource)
 
-    def _is_above(self, rule: str, queue: Queue, resources: Sequence[str]) -> bool:
-        return any(self._will_use(queue, r) > self._kept(rule, queue, r) for r in resources)
+    def _is_above(self, rule: str, queue: Queue, index: int) -> bool:
+        terms = self._terms_of(rule, queue, index)
+        return any(will_use - self._frees(queue, name) > kept for name, will_use, kept in terms)
 
     def _may_lose(self, rule: str, queue: Queue, index: int, amounts: Sums) -> bool:
         """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -17,12 +18,12 @@ from central.scheduler.snapshot.snapshot import ReservedGpus, Snapshot
 from central.scheduler.state.gangs import GangKey
 
 _volumes = attrgetter("withheld_volumes")
-_key = attrgetter("gang.key")
+_times_refreshed = attrgetter("refreshed")
 _LENT = ("", "", False)  # among the reserved GPUs
 
 
 def _refreshed(reservations: Sequence[Reservation]) -> int:
-    return sum(held.refreshed for held in reservations)
+    return sum(map(_times_refreshed, reservations))
 
 
 def _beside(held: Reservation) -> bool:
@@ -41,6 +42,7 @@ class _GivenBack(NamedTuple):
     order: list[Reservation]
     refreshed: int
     together: _Together
+    claimed: Ints
     taken: dict[GangKey, tuple[Reservation, Withheld]]
     gpus: dict[GangKey, ReservedGpus]
     names: list[str] | None
@@ -59,6 +61,7 @@ class WithheldCapacity:
         self._taken: dict[GangKey, tuple[Reservation, Withheld]] = {}
         self._order: list[Reservation] = []  # of these
         self._beside = False  # whether any of these takes volumes or devices away
+        self._by_amounts = True  # no certain GPUs
         self._names: list[str] | None = []  # see holders(); None: not known
         self.volumes_only: list[Reservation] = []  # of these only volumes are withheld
         # By row and column, what claims of these take.
@@ -119,17 +122,24 @@ class WithheldCapacity:
     ) -> None:
         """Adds what the claims of these take, or takes it off."""
         claims = [held for held in reservations if held.by_eviction]
-        free = self._snapshot.columns.free
-        if claims and self._claimed.shape != free.shape:
-            self._claimed = np.zeros_like(free)
         if together is not None and len(claims) == len(reservations):
-            rows, taken, _ = together
-            self._claimed[rows, : taken.shape[1]] += sign * taken
+            self._count_rows(together.rows, sign * together.taken)
             return
         for held in claims:
-            self._claimed[held.place.rows, : held.taken.shape[1]] += sign * held.taken
+            self._count_rows(held.place.rows, sign * held.taken)
+
+    def _count_rows(self, rows: Ints, amounts: Ints) -> None:
+        if self._claimed.shape != self._snapshot.columns.free.shape:
+            self._claimed = np.zeros_like(self._snapshot.columns.free)
+        self._claimed[rows, : amounts.shape[1]] += amounts
 
     def _set(self, binding: list[Reservation], volumes_only: Sequence[Reservation]) -> None:
+        if self._by_amounts and not (self._beside or volumes_only or self._volumes):
+            if self._order and not binding:
+                self._give_back_all()
+                return
+            if (last := self._given_back) and not self._order and last.begins(binding):
+                self._withhold_again(last)
         before = self._order
         added = binding[len(before) :] if before == binding[: len(before)] else None
         if added is not None and not (self._beside or volumes_only or any(map(_beside, added))):
@@ -148,7 +158,7 @@ class WithheldCapacity:
         if added is not None:
             self._withhold(added)
             return
-        names_before, self._names = self._names, None
+        self._names = None
         keep = _unaffected(before, binding)
         gone = [(held, taken) for held, taken in self._taken.values() if held not in keep]
         reservations = [held for held, _ in gone]
@@ -156,17 +166,12 @@ class WithheldCapacity:
         self._count(reservations, -1, together)
         if together is not None:
             self._snapshot.columns.shift(*together, free=True)
-            gpus = {key: self._snapshot.reserved_gpus.pop(key) for key in map(_key, reservations)}
-            if not binding:
-                last = _GivenBack(
-                    before, _refreshed(before), together, self._taken, gpus, names_before
-                )
-                self._given_back, self._taken, self._order, self._names = last, {}, [], []
-                return
+            for held in reservations:
+                del self._snapshot.reserved_gpus[held.gang.key]
         for held, taken in reversed(gone if together is None else ()):
             held.give_back(self._snapshot, taken)
         stays = {held: taken for held, taken in self._taken.values() if held in keep}
-        self._taken, self._order = {}, []
+        self._taken, self._order, self._by_amounts = {}, [], _are_amounts(stays)
         self._withhold([held for held in binding if held not in keep])
         taken_now = dict(self._taken.values())
         self._taken = {
@@ -177,14 +182,31 @@ class WithheldCapacity:
         reserved = self._snapshot.reserved_gpus
         self._snapshot.reserved_gpus = {key: reserved[key] for key in self._taken}
 
+    def _give_back_all(self) -> None:
+        snapshot, order, claimed = self._snapshot, self._order, self._claimed.copy()
+        for held in order:
+            if not held.by_eviction:
+                self._count_rows(held.place.rows, held.taken)
+        rows = np.flatnonzero(self._claimed.any(axis=1))
+        together = _Together(rows, self._claimed[rows], [0] * len(rows))
+        self._claimed = np.zeros_like(self._claimed)
+        snapshot.columns.shift(*together, free=True)
+        gpus, snapshot.reserved_gpus = snapshot.reserved_gpus, {}
+        self._given_back = _GivenBack(
+            order, _refreshed(order), together, claimed, self._taken, gpus, self._names
+        )
+        self._taken, self._order, self._names = {}, [], []
+
+    def _withhold_again(self, last: _GivenBack) -> None:
+        self._count_rows(np.arange(len(last.claimed)), last.claimed)
+        self._snapshot.columns.shift(*last.together, free=False)
+        self._snapshot.reserved_gpus = last.gpus
+        self._taken, self._order, self._names = last.taken, last.order, last.names
+        self._given_back = None
+
     def _withhold(self, added: list[Reservation]) -> None:
-        snapshot, last = self._snapshot, self._given_back
-        if last is not None and not self._order and last.begins(added):
-            self._count(last.order, 1, last.together)
-            snapshot.columns.shift(*last.together, free=False)
-            snapshot.reserved_gpus.update(last.gpus)
-            self._taken, self._order, self._names = dict(last.taken), list(last.order), last.names
-            self._given_back, added = None, added[len(last.order) :]
+        snapshot = self._snapshot
+        self._by_amounts = self._by_amounts and _are_amounts(added)
         together = _together(added)
         self._count(added, 1, together)
         if together is None:
@@ -226,9 +248,15 @@ class WithheldCapacity:
     def reservations(self) -> list[Reservation]:
         return list(self._order)
 
-    def with_capacity(self) -> Iterator[Reservation]:
-        """The reservations that take any capacity beside volumes away now."""
-        return (held for held, taken in self._taken.values() if taken.any_capacity)
+    def longest_run_s(self, now: float) -> float:
+        """Returns the longest run time with which a gang may use what any of these takes beside volumes; -inf: none."""
+        longest_s = inf
+        for held, taken in self._taken.values():
+            if taken.any_capacity:
+                longest_s = min(longest_s, held.longest_run_s(now))
+                if longest_s == -inf:
+                    break
+        return longest_s
 
     def holders(self) -> Sequence[str]:
         """The names of their gangs, in order."""
@@ -250,7 +278,7 @@ class WithheldCapacity:
 
 def _together(reservations: Sequence[Reservation]) -> _Together | None:
     """What many reservations withhold, where it can be taken at once: none of certain GPUs."""
-    if len(reservations) < 2 or any(held.place.has_masks for held in reservations):
+    if len(reservations) < 2 or not _are_amounts(reservations):
         return None
     amounts = [held.taken for held in reservations]
     if len({each.shape[1] for each in amounts}) > 1:
@@ -262,11 +290,15 @@ def _together(reservations: Sequence[Reservation]) -> _Together | None:
     return _Together(rows, taken, [0] * len(rows))
 
 
+def _are_amounts(reservations: Iterable[Reservation]) -> bool:
+    return not any(held.place.has_masks for held in reservations)
+
+
 def _unaffected(before: Sequence[Reservation], after: Sequence[Reservation]) -> set[Reservation]:
     """Returns the reservations in both sets, if none of them shares a row with any other, or all of them take amounts
     alone; else none."""
     stay, changing = {*before} & {*after}, {*before} ^ {*after}
-    if not any(held.place.has_masks for held in (*stay, *changing)):
+    if _are_amounts((*stay, *changing)):
         return stay
     rows = {row for held in changing for row in held.place.rows.tolist()}
     alone = all(rows.isdisjoint(held.place.rows.tolist()) for held in stay)
