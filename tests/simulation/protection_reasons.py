@@ -15,13 +15,13 @@ from tests.simulation import recount
 RULES = {
     "namespace": r"(\d+) pods? (?:is in another namespace|are in other namespaces) \(--preempt-across none\)",
     "preemptable": r"(\d+) pods? (?:is|are) not preemptable",
-    "young": r"(\d+) pods? (?:has not reached its|have not reached their) minimum run time",
+    "young": r"(\d+) pods? (?:has not reached its|have not reached their) minimum run time \((?:until|the first at) [-\d]+ [:\d]+ UTC\)",
     "budget": r"(\d+) pods? (?:is|are) covered by (?:a disruption budget|disruption budgets)",
     "scheduler": r"(\d+) pods? (?:is another scheduler's|are other schedulers')",
 }
 WITHOUT_QUEUES = (
     r"its own pods have preemptionPolicy Never"
-    r"|\d+ pods? [^,;:]*(, \d+ pods? [^,;:]*)*"
+    r"|\d+ pods? (?:[^,;:]|:\d)*(, \d+ pods? (?:[^,;:]|:\d)*)*"
 )
 
 

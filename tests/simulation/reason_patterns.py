@@ -38,7 +38,7 @@ PLAIN = (  # no numbers
     r"reduce the request or raise the capability",
 )
 
-_PROTECTED = r"(: \d+ pods? [^,;:]*?(, \d+ pods? [^,;:]*?)*)?"
+_PROTECTED = r"(: \d+ pods? (?:[^,;:]|:\d)*?(, \d+ pods? (?:[^,;:]|:\d)*?)*)?"
 _USES = r"queue \S+ uses \S+ [^,;]+?, above its (fair share of|deserved) \S+"
 NO_VICTIMS = (
     r"(queue \S+( \(above \S+\))? would use \S+ .*?, and its fair share is \S+"

@@ -44,7 +44,12 @@ class MinRuntimes:
         if never and not all(may_leave(gang, pod) for pod in gang.counts.placed):
             return NOT_PREEMPTABLE
         least_s = self.of(gang, marks_hold=marks_hold)
-        return TOO_YOUNG if least_s and now < _since(gang, now) + least_s else ""
+        return TOO_YOUNG if least_s and now < self.end(gang, now, marks_hold=marks_hold) else ""
+
+    def end(self, gang: Gang, now: float, *, marks_hold: bool = True) -> float:
+        """Returns when the gang reaches its least run time."""
+        since = past_runs.began(gang.counts.placed, now)
+        return (now if since is None else since) + self.of(gang, marks_hold=marks_hold)
 
     def of(self, gang: Gang, *, marks_hold: bool = True) -> float:
         """The least run time of the nearest queue that sets one, else --min-runtime; at least the cooldown-time of the
@@ -73,12 +78,6 @@ def next_end(context: PreemptionContext, now: float) -> list[float]:
         for gang in context.state.gangs.values()
         if gang.counts.placed
         and (every or gang.counts.cooldown_s)
-        and (end := _since(gang, now) + runtimes.of(gang)) > now
+        and (end := runtimes.end(gang, now)) > now
     ]
     return [min(ends)] if ends else []
-
-
-def _since(gang: Gang, now: float) -> float:
-    """When its first member that still runs began."""
-    since = past_runs.began(gang.counts.placed, now)
-    return now if since is None else since

@@ -10,12 +10,14 @@ Design: docs/design/evictions.md
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
 from central.model import wording
 from central.model.arrays import Bools
 from central.model.defaults import ACROSS_NONE
+from central.model.timestamps import stamp
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import evictable
@@ -42,12 +44,14 @@ ABOUT = {OTHER_NAMESPACES: " (--preempt-across none)"}
 
 @dataclass(slots=True)
 class Protected:
-    """Pods by rule, and how many no rule protects. complete: all gangs were looked up."""
+    """Pods by rule, and how many no rule protects. complete: all gangs were looked up. first_end: when the first of
+    them reaches its minimum run time."""
 
     by_rule: Counter[str] = field(default_factory=Counter)
     less_urgent: int = 0  # pods
     not_less_urgent: int = 0
     complete: bool = True
+    first_end: float = inf
 
     @property
     def too_few(self) -> int:
@@ -56,8 +60,13 @@ class Protected:
 
     def clauses(self) -> list[str]:
         """For example "3 pods are not preemptable"."""
+        about = ABOUT
+        if self.first_end < inf:
+            first = "the first at" if self.by_rule[evictable.TOO_YOUNG] > 1 else "until"
+            at = stamp(self.first_end)[:16].replace("T", " ")
+            about = {**ABOUT, evictable.TOO_YOUNG: f" ({first} {at} UTC)"}
         return [
-            f"{wording.counted(count, 'pod')} {one if count == 1 else many}{ABOUT.get(rule, '')}"
+            f"{wording.counted(count, 'pod')} {one if count == 1 else many}{about.get(rule, '')}"
             for rule, one, many in _SAID
             if (count := self.by_rule[rule])
         ]
@@ -113,6 +122,7 @@ def _count(
                 found.by_rule.update(
                     rules.of(other, int(by_slot[slot]), int(table.by_slot.surplus[slot]))
                 )
+        found.first_end = rules.first_end
     if devices and not queues:
         row = context.state.snapshot.columns.row
         found.by_rule[OTHER_SCHEDULERS] = sum(
@@ -129,6 +139,7 @@ class _ProtectionRules:
     ) -> None:
         self._context, self._claimant, self._rows, self._devices = context, claimant, rows, devices
         self._min_runtimes = evictable.MinRuntimes(context)
+        self.first_end = inf
         self._left = disruptions_left(context.budgets, context.state.gangs.values())
 
     def of(self, other: Gang, pods: int, surplus: int) -> Counter[str]:
@@ -148,6 +159,9 @@ class _ProtectionRules:
             found[why] = sum(not evictable.may_leave(other, pod) for pod in self._counted(other))
         elif why:
             found[why] = max(0, pods - surplus)
+        if found[evictable.TOO_YOUNG]:
+            end = self._min_runtimes.end(other, context.state.now, marks_hold=own)
+            self.first_end = min(self.first_end, end)
         if own and found.total() < pods and context.budgets.seen:
             found[BUDGETS] = min(self._in_budgets(other, surplus), pods - found.total())
         return found

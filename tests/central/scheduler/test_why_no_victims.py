@@ -86,14 +86,17 @@ def test_of_a_gang_with_surplus_those_that_may_not_leave() -> None:
 
 def test_least_run_time() -> None:
     world = world_with(*job("young", 1, 8), min_runtime_s=60.0)
-    assert asks(world, priority=5) == "1 pod has not reached its minimum run time"
+    assert (
+        asks(world, priority=5)
+        == "1 pod has not reached its minimum run time (until 1970-01-01 00:01 UTC)"
+    )
     world.step(61.5)
     assert world.evicted == ["young-0"]
 
 
 def test_the_surplus_of_a_young_gang_is_not_protected() -> None:
     world = world_with(*job("young", 4, 2, least=3), min_runtime_s=60.0)
-    said = "3 pods have not reached their minimum run time, 1 pod of lower priority would not free enough"
+    said = "3 pods have not reached their minimum run time (the first at 1970-01-01 00:01 UTC), 1 pod of lower priority would not free enough"
     assert asks(world, priority=5) == said
 
 
@@ -170,7 +173,10 @@ def test_more_gangs_than_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     ("more", "rule"),
     [
         ({"preemptable": False}, "2 pods are not preemptable"),
-        ({"cooldown_s": 99.0}, "2 pods have not reached their minimum run time"),
+        (
+            {"cooldown_s": 99.0},
+            "2 pods have not reached their minimum run time (the first at 1970-01-01 00:01 UTC)",
+        ),
     ],
 )
 def test_in_its_own_queue(more: dict[str, object], rule: str) -> None:
@@ -190,7 +196,7 @@ def test_in_a_queue_that_has_too_much() -> None:
     world = world_with(*queues, *young)
     said = (
         "queue b uses 8 GPUs, above its fair share of 4, but evicting every gang that may be evicted would not let it start: "
-        "1 pod has not reached its minimum run time"
+        "1 pod has not reached its minimum run time (until 1970-01-01 00:01 UTC)"
     )
     assert asks(world, gpus=4, queue="a") == said
 
@@ -203,7 +209,9 @@ def test_of_other_queues_only_those_that_could_give_count() -> None:
     world = world_with(*queues, *young, *kept)
     said = asks(world, gpus=2, queue="a")
     assert "queue b uses 6 GPUs" in said
-    assert said.endswith("would not let it start: 2 pods have not reached their minimum run time")
+    assert said.endswith(
+        "would not let it start: 2 pods have not reached their minimum run time (the first at 1970-01-01 00:01 UTC)"
+    )
 
 
 def test_in_a_queue_pods_of_other_schedulers_and_namespaces_are_no_matter() -> None:
@@ -218,7 +226,7 @@ def test_in_a_queue_pods_of_other_schedulers_and_namespaces_are_no_matter() -> N
         for fact in job("young", 1, 7, queue="b")
     ]
     world = world_with(theirs, *queues, *young, preempt_across="none")  # type: ignore[arg-type]
-    rule = "would not let it start: 1 pod has not reached its minimum run time"
+    rule = "would not let it start: 1 pod has not reached its minimum run time (until 1970-01-01 00:01 UTC)"
     assert asks(world, gpus=2, queue="a").endswith(rule)
 
 
