@@ -83,7 +83,10 @@ def test_queues_give_in_the_order_of_a_sort_over_all(seed: int) -> None:
     dice = random.Random(seed)
     queues, claim = claim_on_a_full_cluster(dice)
     givers = [each for each in queues.root if each.gangs and claim.gives(each)]
+    first = next(claim.furthest_above(), None)
     order = [*claim.furthest_above()]
+    assert order[:1] == ([] if first is None else [first])
+    assert [*claim.furthest_above()] == order, "who asks again gets the same"
     assert [each for equals in order for each in equals] == sorted(
         givers, key=lambda each: (rank(queues, claim, each), each.name)
     )

@@ -32,9 +32,16 @@ def cluster() -> Scheduler:
 
 
 def reserved(
-    made: Scheduler, name: str, rows: list[int], gpus: int, mask: int = 0, *, width: int = 0
+    made: Scheduler,
+    name: str,
+    rows: list[int],
+    gpus: int,
+    mask: int = 0,
+    *,
+    width: int = 0,
+    claims: bool = True,
 ) -> Reservation:
-    """width: columns that were there when it was made; 0: all."""
+    """width: columns that were there when it was made; 0: all. claims: else no start is known."""
     columns = made.state.snapshot.columns
     width = width or columns.width
     need = np.tile(np.array([gpus] + [0] * (width - 1), dtype=np.int64), (len(rows), 1))
@@ -43,7 +50,9 @@ def reserved(
     gang = Gang(("ns", name, True))
     request = PlacementRequest(((factories.spec(gpus), len(rows)),))
     held = Reservation.by_evictions(gang, request, place, 0.0)
-    held.refresh(made.state, 0.0)
+    if not claims:
+        held.by_eviction, held.start = False, inf
+    held.refresh(made.state, 0.0, most_idle=8)
     return held
 
 
@@ -62,6 +71,7 @@ def test_at_once_or_one_by_one_the_same_is_taken_and_comes_back(seed: int) -> No
             dice.randint(0, 8),
             dice.choice((0, 0, 0, 0b1111)),
             width=columns.width - dice.choice((0, 0, 0, 1)),
+            claims=dice.random() < 0.7,
         )
         for number in range(6)
     ]
