@@ -24,6 +24,7 @@ def test_a_hundred_jobs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_thousand_jobs_on_5000_nodes() -> None:
     assert_few(elastic_writes.measure(), elastic_writes.JOBS)

@@ -12,13 +12,14 @@ from tests.experiments.pollux.workload import speeds
 pytestmark = pytest.mark.timeout(900)  # a load of the largest takes a minute on an idle machine
 
 
-@pytest.mark.parametrize("objective", [EVEN, GOODPUT])
-def test_sizes_by_what_there_is_are_faster_than_tuned_sizes(objective: str) -> None:
+def test_sizes_by_what_there_is_are_faster_than_tuned_sizes() -> None:
     jobs = generator.workload("0.5", 0)
-    elastic, fixed = workload.run(jobs, objective=objective), workload.run(jobs, fixed=True)
-    assert len(elastic.completion_s) == len(jobs) == generator.JOBS["0.5"]
-    assert elastic.mean_s <= 0.9 * fixed.mean_s
-    assert elastic.resizes <= 5
+    fixed = workload.run(jobs, fixed=True)
+    for objective in (EVEN, GOODPUT):
+        elastic = workload.run(jobs, objective=objective)
+        assert len(elastic.completion_s) == len(jobs) == generator.JOBS["0.5"]
+        assert elastic.mean_s <= 0.9 * fixed.mean_s, objective
+        assert elastic.resizes <= 5, objective
 
 
 def test_measured_speeds_are_better_than_none_and_than_tuned_sizes(
@@ -34,13 +35,9 @@ def test_measured_speeds_are_better_than_none_and_than_tuned_sizes(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("load", "most_s", "factor"),
-    [
-        pytest.param("1.0", 3450, 1.0, marks=pytest.mark.nightly),
-        ("1.5", 5250, 1.0),
-        pytest.param("2.0", 8250, 1.02, marks=pytest.mark.nightly),
-    ],
+    ("load", "most_s", "factor"), [("1.0", 3450, 1.0), ("1.5", 5250, 1.0), ("2.0", 8250, 1.02)]
 )
 def test_jobs_of_a_load_complete_in_time(load: str, most_s: float, factor: float) -> None:
     """With `goodput` sooner than with `even`; where there is little surplus to divide, at about the same time."""

@@ -25,6 +25,7 @@ def test_who_ends_in_time_passes_the_head_and_who_does_not_waits(policy: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_with_true_run_times_the_mean_wait_is_shorter() -> None:
     """The p95 and the makespan of so few days vary by more than the policies differ."""
     made = [days.generate(seed) for seed in range(4)]
