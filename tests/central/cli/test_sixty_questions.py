@@ -1,18 +1,19 @@
-"""Sixty questions of users of clusters, each answered by one command on a local cluster with real processes."""
+"""Sixty questions of users of clusters, each answered by one command on a local cluster whose scheduler and agents are
+processes."""
 
-import os
+import contextlib
+import io
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
+from central.cli.main import main
 from central.kube.transport.http_client import MERGE
 from central.standalone import demo
-from protos.common import own_program
 from tests.central.local_clusters import started
 from tests.central.server.test_scheduler_process import reported
 from tests.fakes.faulty_cluster import FaultyCluster
@@ -50,21 +51,24 @@ class Shell:
         self.files = {"job": box.directory / "mine.yaml", "bundle": box.directory / "bundle.tar"}
         named = {"KUBECONFIG": box.kubeconfig, "LOCKSTEP_SERVER": box.server}
         named |= {"LOCKSTEP_CA": box.ca_file, "LOCKSTEP_TOKEN_FILE": box.token_file}
-        self.environment = {**os.environ, **{key: str(value) for key, value in named.items()}}
-        self.environment.pop("COLUMNS", None)
+        self.environment = {key: str(value) for key, value in named.items()}
 
     def typed(self, command: str) -> str:
         """Runs `lockstep COMMAND`, whose output may be that of a refusal, and returns its output."""
         words = shlex.split(command.format(**self.files))
-        ran = subprocess.run(
-            [*own_program.command("central"), *words],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert "Traceback" not in ran.stderr, ran.stderr
-        return ran.stdout + ran.stderr
+        output = io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+            contextlib.suppress(SystemExit),
+        ):
+            patch.delenv("COLUMNS", raising=False)
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            main(words)
+        assert "Traceback" not in output.getvalue(), output.getvalue()
+        return output.getvalue()
 
     def wait(self, command: str, shown: str) -> None:
         self.box.wait(f"{command}: {shown}", lambda: re.search(shown, self.typed(command)))
