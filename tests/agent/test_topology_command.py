@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.__main__ import main
 from agent.machine import capture
 from agent.machine.facts import NvmlFacts
 from tests.agent.nvml_fixture import CAPTURES, NAMES, Hardware
@@ -46,14 +47,21 @@ def legend(table: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_published_cell(name: str, hardware: Hardware) -> None:
+def test_a_captured_machine_is_the_machine_and_has_every_published_cell(
+    name: str, hardware: Hardware, capsys: pytest.CaptureFixture[str]
+) -> None:
     expected = cells((PUBLISHED / f"{name}.txt").read_text())
-    hardware.install(capture.load(CAPTURES / f"{name}.json"))
+    machine = capture.load(CAPTURES / f"{name}.json")
+    hardware.install(machine)
     file = hardware.folder / "captured.json"
     file.write_text(hardware.seen("capture"))
-    done = hardware.run("topology", "--capture", str(file))
-    assert (done.returncode, done.stderr) == (0, "")
-    ours, nics = cells(done.stdout), legend(done.stdout)
+    again = capture.load(file)
+    assert (again.nvml, again.sysfs) == (machine.nvml, machine.sysfs)
+    assert again.host.boot_id
+    assert main(["topology", "--capture", str(file)]) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == ""
+    ours, nics = cells(printed), legend(printed)
 
     def label(text: str) -> str:
         """NICs are published by name, by number, or by a shortened name."""
@@ -71,16 +79,6 @@ def test_every_published_cell(name: str, hardware: Hardware) -> None:
 def test_every_named_machine_has_a_published_matrix() -> None:
     assert sorted(path.stem for path in PUBLISHED.glob("*.txt")) == NAMES
     assert len(NAMES) == 18
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_captured_machine_is_the_machine(name: str, hardware: Hardware) -> None:
-    machine = capture.load(CAPTURES / f"{name}.json")
-    hardware.install(machine)
-    again = capture.loads(hardware.seen("capture"))
-    assert again.nvml == machine.nvml
-    assert again.sysfs == machine.sysfs
-    assert again.host.boot_id
 
 
 def test_the_hardware_and_its_capture_give_one_answer(hardware: Hardware) -> None:
