@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 import sys
@@ -67,6 +68,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
         return (yield)
     finally:
         _collecting.clear()
+        gc.freeze()  # thousands of items, which stay
+        gc.set_threshold(30_000, 20, 20)  # as the scheduler sets it
 
 
 def _forbid_while_collecting(event: str, arguments: tuple[Any, ...]) -> None:

@@ -23,6 +23,7 @@ from tests.agent.hostile.reported import accepted
 from tests.central.poison.by_field.field_check import as_sent
 from tests.central.poison.by_field.field_walk import MANY, Change, apply, changes
 from tests.central.poison.by_field.hostile_values import Value
+from tests.effort import TODAY
 from tests.own_time import own_time
 
 READ_S = 12.0  # of processor time
@@ -53,7 +54,7 @@ def example() -> dict[str, Any]:
 
 def hostile(each: int | None) -> Iterator[Change]:
     """Changes below the second and third entry, and of what is around them."""
-    dice = random.Random("checkpoint")
+    dice = random.Random(f"checkpoint {TODAY}")
     by_path: dict[Any, list[Change]] = {}
     for change in changes(example()):
         if change.path[:3] != ("Data", "PodDeviceEntries", 0):
@@ -80,7 +81,7 @@ def use(folder: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "each", [8, pytest.param(None, marks=pytest.mark.slow)], ids=["few", "all"]
+    "each", [8, pytest.param(None, marks=pytest.mark.nightly)], ids=["few", "all"]
 )
 def test_a_field_of_the_checkpoint(each: int | None, tmp_path: Path) -> None:
     seen = left_out = 0

@@ -12,6 +12,7 @@ import pytest
 
 from agent.machine import capture
 from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware
+from tests.effort import ALL_SEEDS
 from tests.fakes.nvml import build
 
 LATE_S = 300
@@ -46,5 +47,5 @@ def test_every_call_and_every_value(name: str, nvml_folder: Path, tmp_path: Path
     *wrong, last = done.stdout.splitlines()
     assert not wrong, "\n".join(wrong[:20])
     tried, unread = map(int, re.findall(r"\d+", last))
-    assert tried > 500
+    assert tried > (500 if ALL_SEEDS else 150)
     assert unread < tried / 4, "a failing call hides the whole machine"

@@ -16,6 +16,7 @@ from agent.node_state import NodeState
 from tests.agent.hostile.hostile_files import State, states
 from tests.agent.hostile.reported import accepted, node_of
 from tests.agent.nvml_fixture import CAPTURES
+from tests.effort import TODAY
 from tests.fakes import sysfs as fake
 from tests.own_time import own_time
 
@@ -73,14 +74,14 @@ def check(root: Path, path: Path, where: str, before: SysfsFacts) -> None:
 
 
 def changes(root: Path, each: int) -> Iterator[tuple[Path, State]]:
-    dice = random.Random("sysfs")
+    dice = random.Random(f"sysfs {TODAY}")
     for paths in kinds(root).values():
         for state in dice.sample(STATES, min(each, len(STATES))):
             yield dice.choice(paths), state
 
 
 @pytest.mark.parametrize(
-    "each", [4, pytest.param(len(STATES), marks=pytest.mark.slow)], ids=["few", "all"]
+    "each", [4, pytest.param(len(STATES), marks=pytest.mark.nightly)], ids=["few", "all"]
 )
 def test_a_file_of_sysfs(tree: Path, each: int, tmp_path: Path) -> None:
     before = sysfs.read(tree)
