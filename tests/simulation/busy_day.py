@@ -38,6 +38,7 @@ from protos.gpu_sharing import RANKS
 from protos.names import GPU, GPU_SHARE, RACK, RDMA
 from tests.central import factories
 from tests.central.scheduler.invariants import check_invariants
+from tests.effort import ALL_SEEDS
 from tests.simulation import drawn_gangs
 from tests.simulation.local_disks import LocalDisks
 from tests.simulation.placement_oracle import (
@@ -67,6 +68,7 @@ class Size(NamedTuple):
 
 LONG = Size(nodes=8, arrivals_end=150, faults_end=200)
 SHORT = Size(nodes=6, arrivals_end=60, faults_end=90)  # a fifth of the work
+TODAYS = LONG if ALL_SEEDS else SHORT  # of tests that live a day or two; make nightly has thousands
 
 
 class Day:

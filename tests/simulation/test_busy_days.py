@@ -9,8 +9,7 @@ from central.model.facts import GangGone
 from central.scheduler.apply import apply
 from tests.central import factories
 from tests.central.scheduler.invariants import check_invariants
-from tests.effort import FAST
-from tests.simulation.busy_day import LONG, SHORT, Day, broken, live
+from tests.simulation.busy_day import SHORT, TODAYS, Day, broken, live
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "4"))  # make sim runs more
 EXERCISED = {
@@ -49,9 +48,9 @@ def assert_healed(day: Day) -> None:
     "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
 )
 def test_a_day_that_breaks_and_heals(seed: int) -> None:
-    day = live(seed, SHORT if FAST else LONG)
+    day = live(seed, TODAYS)
     assert_healed(day)
-    assert FAST or {name for name, times in day.seen.items() if times} >= EXERCISED
+    assert TODAYS is SHORT or {name for name, times in day.seen.items() if times} >= EXERCISED
 
 
 def quiet_day() -> Day:
@@ -108,4 +107,4 @@ def test_a_gang_that_cannot_be_completed_is_undone() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_same_seed_same_story() -> None:
-    assert broken(3).trace == broken(3).trace
+    assert broken(3, TODAYS).trace == broken(3, TODAYS).trace

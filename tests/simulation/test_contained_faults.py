@@ -12,7 +12,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from tests.central.scheduler.invariants import check_invariants
 from tests.simulation import test_days_of_jobs
-from tests.simulation.busy_day import LONG, SHORT, Day, Size
+from tests.simulation.busy_day import TODAYS, Day, Size
 from tests.simulation.injected_bugs import Injector
 from tests.simulation.test_busy_days import assert_healed
 
@@ -49,7 +49,7 @@ class FaultyDay(Day):
     "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
 )
 def test_a_day_with_bugs_everywhere(seed: int) -> None:
-    assert_contained(seed, LONG if seed else SHORT)
+    assert_contained(seed, TODAYS)
 
 
 def assert_contained(seed: int, size: Size) -> None:
@@ -70,7 +70,7 @@ def assert_contained(seed: int, size: Size) -> None:
 
 def test_a_state_that_is_built_again_is_the_same() -> None:
     day, plans = Day(5), 0
-    for now in range(120):
+    for now in range(60):
         day.step(now, faults=True)
         if now % 7 == 0:
             before, planned = facts_of(day), planned_nics(day)

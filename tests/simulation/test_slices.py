@@ -13,7 +13,7 @@ from central.scheduler.cycle import schedule_once
 from central.scheduler.preemption.withdrawal import CLAIMED, WITHDRAWN
 from central.server import checkpoint
 from tests.central import factories
-from tests.simulation.busy_day import LONG, SHORT, Day, Size
+from tests.simulation.busy_day import SHORT, TODAYS, Day, Size
 
 DAYS = int(os.environ.get("LOCKSTEP_DAYS", "3"))
 
@@ -105,9 +105,8 @@ def claims_at_the_end(day: Day) -> int:
     "seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(DAYS)]
 )
 def test_slices_decide_what_one_cycle_decides(seed: int) -> None:
-    size = LONG if seed else SHORT
-    uncut, sliced = CalmDay(seed, size), SlicedDay(seed, size)
-    for now in range(size.faults_end):
+    uncut, sliced = CalmDay(seed, TODAYS), SlicedDay(seed, TODAYS)
+    for now in range(TODAYS.faults_end):
         for day in (uncut, sliced):
             day.trace.clear()
             day.step(now, faults=True)
