@@ -96,7 +96,7 @@ def team_and_link(folder: Path, launcher: list[str], *flags: str) -> Iterator[tu
 LAUNCHER = ["-m", "lockstep_train.launch", "--stop-wait=1", "--"]
 
 
-@pytest.mark.parametrize("launcher", [[], LAUNCHER])
+@pytest.mark.parametrize("launcher", [[], pytest.param(LAUNCHER, marks=pytest.mark.nightly)])
 def test_the_half_without_the_coordinator_stops_itself(tmp_path: Path, launcher: list[str]) -> None:
     """The half with the coordinator goes on. The others stop by themselves, and take part again when they can."""
     flags = ("--least=2", "--most=4", "--linger=60")
@@ -125,7 +125,7 @@ def test_the_half_without_the_coordinator_stops_itself(tmp_path: Path, launcher:
         assert [made.ended(f"m{member}") for member in range(4)] == [0] * 4
 
 
-@pytest.mark.parametrize("launcher", [[], LAUNCHER])
+@pytest.mark.parametrize("launcher", [pytest.param([], marks=pytest.mark.nightly), LAUNCHER])
 def test_what_hangs_in_a_collective_stops_itself(tmp_path: Path, launcher: list[str]) -> None:
     """The main thread reaches no check any more."""
     with team_and_link(tmp_path, launcher, "--least=2", "--most=2") as (team, link):

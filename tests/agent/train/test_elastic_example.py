@@ -80,7 +80,7 @@ def test_the_script_trains_and_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("script", [example, first_page])
+@pytest.mark.parametrize("script", [example, pytest.param(first_page, marks=pytest.mark.nightly)])
 def test_the_others_go_on_when_a_member_is_killed(
     tmp_path: Path, script: Callable[[int], str]
 ) -> None:

@@ -80,8 +80,14 @@ def hanging(stack: ExitStack, folder: Path, launcher: list[str], *flags: str) ->
     return Hanging(stack, folder / "elastic", [3], launcher, guarded(script()), *flags)
 
 
-@pytest.mark.parametrize("way", ["process", "launch", "torchrun"])
-@pytest.mark.parametrize("where", ["loader", "step"])
+# A launcher's rank in its step is that of a test below.
+WAYS = [("process", "loader"), ("torchrun", "step")]
+MORE = [("process", "step"), ("launch", "loader"), ("launch", "step"), ("torchrun", "loader")]
+
+
+@pytest.mark.parametrize(
+    ("way", "where"), [*WAYS, *(pytest.param(*each, marks=pytest.mark.nightly) for each in MORE)]
+)
 def test_the_rank_that_stands_still_is_named(
     stack: ExitStack, tmp_path: Path, way: str, where: str
 ) -> None:
@@ -150,7 +156,7 @@ HEALTHY = (
 )
 
 
-@pytest.mark.parametrize("way", ["process", "launch"])
+@pytest.mark.parametrize("way", [pytest.param("process", marks=pytest.mark.nightly), "launch"])
 def test_a_slow_job_is_not_called_hung(stack: ExitStack, tmp_path: Path, way: str) -> None:
     launcher = [*LAUNCH, torch_training.python()] if way == "launch" else []
     flags = ("--hang-after=6", "--on-hang=replace")

@@ -103,7 +103,12 @@ class Story:
 
 
 @pytest.mark.parametrize(
-    ("how", "lost"), [(signal.SIGSTOP, 0), (signal.SIGKILL, 0), (signal.SIGKILL, 2)]
+    ("how", "lost"),
+    [
+        pytest.param(signal.SIGSTOP, 0, marks=pytest.mark.nightly),
+        (signal.SIGKILL, 0),
+        pytest.param(signal.SIGKILL, 2, marks=pytest.mark.nightly),
+    ],
 )
 def test_the_others_go_on_in_their_processes(
     stack: ExitStack, tmp_path: Path, undisturbed: Curve, how: signal.Signals, lost: int
@@ -177,6 +182,7 @@ def test_a_member_that_stops_within_a_step_costs_this_step(
     curve.equals(undisturbed)
 
 
+@pytest.mark.nightly
 def test_a_member_that_stops_behind_its_last_collective_costs_nothing(
     stack: ExitStack, tmp_path: Path, undisturbed: Curve
 ) -> None:
@@ -198,7 +204,7 @@ KEPT = ELASTIC.replace(
 @pytest.mark.parametrize(
     ("script", "lost", "bounds"),
     [
-        pytest.param(ELASTIC, (1,), (30, 50), id="storage"),
+        pytest.param(ELASTIC, (1,), (30, 50), id="storage", marks=pytest.mark.nightly),
         pytest.param(KEPT, (1,), (0, 2), id="memory"),
         pytest.param(KEPT, (1, 2), (30, 50), id="the peer as well", marks=pytest.mark.nightly),
     ],

@@ -36,7 +36,9 @@ def script() -> str:
 
 
 @pytest.mark.parametrize(
-    ("where", "launcher"), [("loader", []), ("step", []), ("step", LAUNCH)], ids=str
+    ("where", "launcher"),
+    [("loader", []), pytest.param("step", [], marks=pytest.mark.nightly), ("step", LAUNCH)],
+    ids=str,
 )
 def test_the_rank_that_makes_others_wait_is_named_and_replaced(
     stack: ExitStack,

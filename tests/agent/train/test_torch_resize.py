@@ -138,7 +138,7 @@ def fixed(stack: ExitStack, folder: Path, steps: int, batch: int) -> Curve:
     return curve
 
 
-@pytest.mark.parametrize("batch", [240, 256])
+@pytest.mark.parametrize("batch", [240, pytest.param(256, marks=pytest.mark.nightly)])
 def test_two_six_three_in_the_same_processes(stack: ExitStack, tmp_path: Path, batch: int) -> None:
     steps = 400 if batch == 240 else 200
     training = Training(stack, tmp_path / "elastic", [2, 6, 3], [])
@@ -229,7 +229,11 @@ SLOW_SAVE = torch_training.SCRIPT.replace(
 
 
 @pytest.mark.parametrize(
-    ("launcher", "save_s"), [(LAUNCH, "8"), (TORCHRUN, "34")], ids=["launch", "torchrun"]
+    ("launcher", "save_s"),
+    [
+        pytest.param(LAUNCH, "8", id="launch"),
+        pytest.param(TORCHRUN, "34", id="torchrun", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_save_under_way_is_not_killed(
     stack: ExitStack,
