@@ -31,7 +31,7 @@ def test_any_two_features_meet() -> None:
     assert not set(combinations(sorted(EVERY), 2)) - met
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # about the days alone
 def test_mixed_days_have_what_they_are_for() -> None:
     """Within so many days that a change of the scheduler moves none of it beyond them."""
     missing = {"a dry run", "an eviction", "a new copy of the scheduler", "50 compared sentences"}

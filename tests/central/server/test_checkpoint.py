@@ -30,7 +30,7 @@ from tests.golden import play
 STORED = Path(__file__).parent / "stored_checkpoint.json"
 GONE = {"stays"}  # fields of that text without a successor
 GROUPS = sorted({file.name.partition("-")[0] for file in play.FILES} - {"benchmarks"})
-CYCLES = 100  # of each journal
+CYCLES = 50  # of each journal
 COUNTED = ("pending", "queues", "stays", "queue_statuses")  # they go on counting
 NOT_STORED_FIELDS = {
     "ElasticObject": {"view"},

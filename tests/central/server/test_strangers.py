@@ -29,7 +29,7 @@ from tests.own_memory import own_bytes
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 12
+ROUNDS = 6
 WITHIN_S = 1.0  # and twenty times what it takes without strangers, which is 10 ms, with a new connection 50 ms
 MEMORY_MIB = 150  # more than before the attack
 LOG_LINES = 60
