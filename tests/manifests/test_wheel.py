@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.architecture.sources import ROOT
+from tests.effort import ALL_SEEDS, some
 
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 SCRIPTS = {"lockstep", "lockstep-agent", "kubectl-lockstep", "kubectl_complete-lockstep"}
@@ -159,7 +160,7 @@ def test_modules_run_by_the_package_name(programs: Path, tmp_path: Path) -> None
     assert done.stdout == run(programs, f"lockstep-agent {topology}", tmp_path).stdout != ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # its demo, modules and sentences are tested above and below
 @pytest.mark.timeout(600)
 def test_tests_pass_against_the_installed_wheel(programs: Path, short: Path) -> None:
     shutil.copytree(ROOT / "tests", short / "tests", ignore=shutil.ignore_patterns("golden"))
@@ -179,7 +180,7 @@ def test_a_missing_package_is_one_sentence(wheel: Path, tmp_path: Path, group: s
     folder = tmp_path / "empty"
     folder.mkdir()
     missing = 0
-    for command in COMMANDS:
+    for command in some(COMMANDS):
         done = run(programs, command, folder)
         assert "Traceback" not in done.stderr, command
         if done.returncode:
@@ -188,4 +189,4 @@ def test_a_missing_package_is_one_sentence(wheel: Path, tmp_path: Path, group: s
             program = command.split()[0]
             missing += line.startswith(f"{program}: the Python package ")
             assert line.startswith(program), f"{command}: {line}"
-    assert missing >= {"": 15, "agent": 5, "central": 0}[group]
+    assert not ALL_SEEDS or missing >= {"": 15, "agent": 5, "central": 0}[group]

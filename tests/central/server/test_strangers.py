@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDS = 6
 WITHIN_S = 1.0  # and twenty times what it takes without strangers, which is 10 ms, with a new connection 50 ms
+AT_LAST_S = 60.0  # on a busy machine; the median counts
 MEMORY_MIB = 150  # more than before the attack
 LOG_LINES = 60
 
@@ -122,17 +123,16 @@ def reported(
     """Seconds until a report is taken. An agent tries again too, and waits for a connection: strangers may have taken
     the last place among those whose handshake has not ended."""
     began = time.monotonic()
-    for last in (False, False, True):
+    while True:
         with connected() as channel:
             try:
                 FleetStub(channel).Report(
                     report(), metadata=auth(scheduler.token), timeout=10, wait_for_ready=True
                 )
-                break
+                return time.monotonic() - began
             except grpc.RpcError:
-                if last:
+                if time.monotonic() - began > AT_LAST_S:
                     raise
-    return time.monotonic() - began
 
 
 def bounded(

@@ -311,7 +311,10 @@ def test_a_phone_needs_no_scrolling_sideways(browser: Browser, view: str) -> Non
             assert "used" in page.value(label)
 
 
-@pytest.mark.parametrize("nodes", [8, 200, 5000])
+MORE = [pytest.param(nodes, marks=pytest.mark.nightly) for nodes in (200, 5000)]
+
+
+@pytest.mark.parametrize("nodes", [8, *MORE])
 @pytest.mark.parametrize("view", ["jobs", "map"])
 def test_every_control_is_reached_by_keyboard(browser: Browser, nodes: int, view: str) -> None:
     """By Tab, in the order of the page, with a focus that can be seen."""
