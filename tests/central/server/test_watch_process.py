@@ -100,6 +100,7 @@ def test_a_history_that_was_lost() -> None:
         box.wait("the second pod", lambda: home(box.client, "second"), WITHIN_S)
 
 
+@pytest.mark.nightly  # two minutes; tests/simulation/test_silent_watch.py has it in virtual time
 def test_watches_that_stall_without_a_word() -> None:
     """Open connections stay open and bring nothing, not even an end; new ones work."""
     with cabled() as (box, cable):
