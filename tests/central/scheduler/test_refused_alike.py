@@ -205,6 +205,7 @@ def test_a_gang_that_needs_exactly_what_is_free_is_bound() -> None:
 CASES = ("pods of lower priority", "pods that may move", "a queue above its share")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_gangs_that_may_evict_others_are_tried_whatever_is_free(case: str) -> None:
     first: list[Fact] = []
@@ -230,12 +231,14 @@ def many_queues(count: int) -> tuple[list[str], list[Fact]]:
     return queues, full
 
 
+@pytest.mark.long
 def test_gangs_of_queues_below_their_shares_are_tried_whatever_is_free() -> None:
     queues, full = many_queues(12)
     made = unlike(KINDS, *full, gpus=(1,), queues=queues)
     assert attempts(made, PodGone("uid-r0")) > KINDS // 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("freed", [1, 2, 4])
 def test_of_many_queues_those_are_tried_whose_gangs_may_fit(
     freed: int, monkeypatch: pytest.MonkeyPatch
