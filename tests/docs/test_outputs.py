@@ -1,8 +1,10 @@
 """The outputs that the documents show are those of the programs."""
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -65,11 +67,21 @@ def test_reasons(
 
 @pytest.mark.slow
 def test_the_demo() -> None:
-    """In the README and on the demo's page."""
-    done = subprocess.run(
-        [sys.executable, "-m", "central", "demo"], capture_output=True, text=True, timeout=300
-    )
-    blocks = done.stdout.split("\n\n")
+    """In the README and on the demo's page. It needs 80 columns and leaves no file."""
+    command = [sys.executable, "-m", "central", "demo"]
+    with tempfile.TemporaryDirectory(prefix="ls-", dir="/tmp") as folder:
+        environment = {**os.environ, "TMPDIR": folder, "COLUMNS": "80"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert not list(Path(folder).iterdir())
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout
+    assert re.search(r"GPU0 +X +NV12", shown)
+    assert "default/chat: Running: 2 of 2 pods placed in one island" in shown
+    assert "default/train: Running: 4 of 4 pods placed on 4 nodes of rack r2" in shown
+    assert "default/giant: Pending: needs 4 pods x 8 GPUs in one rack" in shown
+    assert "\x1b[" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    blocks = shown.split("\n\n")
     reason = next(block for block in blocks if "default/giant" in block).partition("yaml\n")[2]
     picture = next(block for block in blocks if "┌" in block).partition("\n")[2]
     readme = normal((ROOT / "README.md").read_text())

@@ -39,20 +39,6 @@ def environment(directory: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(directory), "COLUMNS": "80"}
 
 
-def test_the_main_job_is_shown(environment: dict[str, str], directory: Path) -> None:
-    done = subprocess.run(DEMO, env=environment, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
-    shown = done.stdout
-    assert re.search(r"GPU0 +X +NV12", shown)
-    assert "default/chat: Running: 2 of 2 pods placed in one island" in shown
-    assert "default/train: Running: 4 of 4 pods placed on 4 nodes of rack r2" in shown
-    assert "default/giant: Pending: needs 4 pods x 8 GPUs in one rack" in shown
-    assert "│ h100-4  B B B B B B B B  │" in shown
-    assert "\x1b[" not in shown
-    assert max(map(len, shown.splitlines())) <= 80
-    assert not list(directory.glob("lockstep-*"))
-
-
 def test_kept_it_can_be_asked_and_ends_when_told(
     environment: dict[str, str], directory: Path
 ) -> None:
