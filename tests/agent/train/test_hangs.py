@@ -80,9 +80,8 @@ def hanging(stack: ExitStack, folder: Path, launcher: list[str], *flags: str) ->
     return Hanging(stack, folder / "elastic", [3], launcher, guarded(script()), *flags)
 
 
-# A launcher's rank in its step is that of a test below.
-WAYS = [("process", "loader"), ("torchrun", "step")]
-MORE = [("process", "step"), ("launch", "loader"), ("launch", "step"), ("torchrun", "loader")]
+WAYS = [("process", "loader"), ("launch", "step")]
+MORE = [("process", "step"), ("launch", "loader"), ("torchrun", "step"), ("torchrun", "loader")]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +125,7 @@ def test_a_rank_that_stands_still_is_replaced(stack: ExitStack, tmp_path: Path) 
     training.finish_others()
 
 
+@pytest.mark.nightly
 def test_a_launcher_of_a_rank_that_stands_still_is_replaced(
     stack: ExitStack, tmp_path: Path
 ) -> None:
