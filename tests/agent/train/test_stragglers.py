@@ -63,8 +63,13 @@ def test_the_rank_that_makes_others_wait_is_named_and_replaced(
 
     for member in range(3):
         start(f"m{member}", member, **({"SLOW": where} if member == 1 else {}))
-    wait_for(lambda: bool(status()["replaced"]), training.story)
-    found = status()
+    found: dict[str, Any] = {}
+
+    def replaced() -> bool:
+        found.update(status())
+        return bool(found["replaced"])
+
+    wait_for(replaced, training.story)
     assert (found["replaced"], found["slow"]["members"]) == (["uid-1"], [1])
     assert "(member 1) on node n1" in found["slow"]["why"]
     assert [one["member"] for one in found["members"] if one["straggler"]] == [1]
@@ -81,5 +86,5 @@ def test_the_rank_that_makes_others_wait_is_named_and_replaced(
     furthest = max(one["step"] for one in found["members"])
     found["step"] = furthest
     wait_for(even, training.story)
-    assert status()["slow"] == {"why": "", "members": []}
+    wait_for(lambda: status()["slow"] == {"why": "", "members": []}, training.story)
     assert all(training.team.running[name].poll() is None for name in ("m0", "m2"))
