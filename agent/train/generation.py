@@ -31,6 +31,8 @@ class Generation:
     reason: str = ""
     stop_after_step: int | None = None
     leaving: frozenset[int] = frozenset()
+    waiting: frozenset[int] = frozenset()  # until their replica is whole again
+    replica: int = 0  # members that hold the state together; 0: not known
     acknowledged: bool = False
     over: bool = False
     over_reason: str = ""
@@ -54,7 +56,7 @@ class Generation:
             each.member
             for each in self.members
             if newer.find(each.member, each.incarnation) is None
-            and each.member not in newer.leaving
+            and each.member not in newer.leaving | newer.waiting
         ]
 
 
@@ -74,6 +76,8 @@ def parse(answer: Mapping[str, Any]) -> Generation:
             reason=str(answer.get("reason", "")),
             stop_after_step=answer.get("stop_after_step"),
             leaving=frozenset(map(int, answer.get("leaving") or ())),
+            waiting=frozenset(map(int, answer.get("waiting") or ())),
+            replica=int(answer.get("replica") or 0),
             acknowledged=bool(answer.get("acknowledged")),
             over=bool(answer.get("over")),
             over_reason=str(answer.get("over_reason", "")),

@@ -22,7 +22,7 @@ from .standstill import LEAST_S
 SPAN_S = 30.0  # where the coordinator does not say
 CUT_OFF = 75  # exit code: EX_TEMPFAIL
 _SLOWER = 3.0  # a step may take this many times as long as the longest before
-_STALL_S, _STALLED = 2.0, 1.5  # at least; times the longest step
+_DOUBT_S, _STALL_S, _STALLED = 1.0, 2.0, 1.5  # at least; times the longest step
 _LOOK_S = 0.5
 
 
@@ -74,6 +74,12 @@ class GenerationLease:
     def stalled(self) -> bool:
         """Returns whether a step takes clearly longer than any before."""
         return self._clock() - self._worked_at >= max(_STALL_S, _STALLED * self._longest_s)
+
+    def doubtful(self) -> bool:
+        """Returns whether a step takes so long that the others are to be asked whether they run."""
+        if self._busy or self._first:
+            return False
+        return self._clock() - self._worked_at >= max(_DOUBT_S, _STALLED * self._longest_s)
 
     def unanswered(self) -> bool:
         return self._clock() - self._client.answered_at >= self.span_s

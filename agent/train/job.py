@@ -213,8 +213,11 @@ class Job:
             self._steps.least_s = lease.hang_s
 
         def look() -> None:
-            if found.lost(membership.newest) and lease.stalled():
+            lost = found.lost(membership.newest)
+            if lost and lease.stalled():
                 collectives.abort(before, found.leader_port)
+            if not lost and lease.doubtful():
+                membership.ask(found)
             if lease.expired():
                 end_process(CutOff(lease.span_s))
             if membership.replaced:
@@ -237,13 +240,17 @@ class Job:
         newer, place = self.membership.wait_loss(found), self.membership.place
         if newer is None:
             return False
-        if newer.find(place.member, place.incarnation) is None:
+        waits = place.member in newer.waiting
+        if newer.find(place.member, place.incarnation) is None and not waits:
             raise _taken_for_lost(_OTHERS_CONTINUE) from None
         collectives.leave()
         if not undo.restore():
             return False
         lost = ", ".join(map(str, found.lost(newer)))
-        _log.warning("member %s is lost: this process goes on after its last whole step", lost)
+        goes_on = (
+            "waits until its replica is whole" if waits else "goes on after its last whole step"
+        )
+        _log.warning("member %s is lost: this process %s", lost, goes_on)
         return True
 
     def _generations(self, membership: Membership) -> Iterator[World]:
@@ -280,6 +287,7 @@ class Job:
             generation=found.number,
             leader=leader,
             previous_size=previous,
+            replica=found.replica,
             survives=lambda error: self._survives(found, error),
             watch=self._steps,
         )

@@ -3,6 +3,7 @@ acknowledges those that it is in."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -16,6 +17,7 @@ from .generation_lease import SPAN_S, CutOff, GenerationLease
 
 POLL_S = 10  # also the heartbeat, in whole seconds; shorter where silence counts earlier
 _NOTICE_S = 5.0  # a loss, beyond the time of silence
+_ASK_S, _ASK_AGAIN_S = 1.0, 3.0
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 3.0
 _log = logging.getLogger("lockstep_train")
 
@@ -31,6 +33,7 @@ class Membership:
         self._refused: CoordinatorError | None = None
         self._closed = threading.Event()
         self._follows = False
+        self._asks_at = 0.0
         self._thread = threading.Thread(target=self._watch, name="lockstep-watch", daemon=True)
 
     def start(self) -> Membership:
@@ -92,7 +95,7 @@ class Membership:
                 if belongs and newest.state != LIVE and (answered < newest.number or again):
                     self._acknowledge(newest, step)
                     answered = newest.number
-                if inside is None and after > 0:
+                if inside is None and after > 0 and self.place.member not in newest.waiting:
                     return None
             self.wait_change(newest, 1.0)
 
@@ -142,8 +145,17 @@ class Membership:
         while not found.lost(newest := self.newest):
             if time.monotonic() >= end or newest.over:
                 return None
+            self.ask(found)
             self.wait_change(newest, 1.0)
         return newest
+
+    def ask(self, found: Generation) -> None:
+        """Says that no step of the generation ends, so that the coordinator asks who is still there."""
+        if time.monotonic() >= self._asks_at:
+            self._asks_at = time.monotonic() + _ASK_AGAIN_S
+            body = {**self.place.identity(), "generation": found.number}
+            with contextlib.suppress(CoordinatorError):
+                self.client.post("/v1/ask", body, _ASK_S)
 
     def wait_change(self, seen: Generation, timeout_s: float) -> Generation:
         """The newest generation, as soon as it differs from `seen` or after the time."""

@@ -30,6 +30,8 @@ class World:
     local_rank, local_size    among those of its pod
     generation                number; grows with each change
     previous_size             of the generation before; 0: this is the first
+    replica, replicas         index and number of the groups of ranks that hold the whole state each; 0 and 1 where
+                              the coordinator does not know them
     restarts                  a change of size ends the process (lockstep-launch, torchrun): save when over()"""
 
     def __init__(
@@ -43,6 +45,7 @@ class World:
         generation: int = 1,
         leader: tuple[str, int] | None = None,
         previous_size: int = 0,
+        replica: int = 0,
         restarts: bool = False,
         survives: Callable[[BaseException], bool] | None = None,
         watch: StepWatch | None = None,
@@ -50,6 +53,8 @@ class World:
         self.rank, self.size, self.generation = rank, size, generation
         self.local_rank, self.local_size = local_rank, local_size
         self.previous_size, self.restarts = previous_size, restarts
+        of_replica = replica or size
+        self.replica, self.replicas = rank // of_replica, size // of_replica
         self._leader, self._source = leader, source
         self._survives, self._watch = survives, watch
         self._agreement: LoneAgreement | TorchAgreement | None = None

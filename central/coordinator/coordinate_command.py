@@ -191,10 +191,14 @@ async def _load(state: StoredState, kept: StateStore) -> None:
 def _rules(args: argparse.Namespace) -> MembershipRules:
     if args.least > args.most:
         raise CannotServe(f"--least {args.least} is above --most {args.most}")
+    if args.spares % (args.replica or 1):
+        raise CannotServe(f"--spares {args.spares} is not a multiple of --replica {args.replica}")
     return MembershipRules(
         least=args.least,
         most=args.most,
         spares=args.spares,
+        replica=args.replica,
+        answer_s=args.answer,
         join_wait_s=args.join_wait,
         hold_s=args.gather,
         below_s=args.below,

@@ -14,6 +14,7 @@ _PATIENCE = {  # with the default in seconds
     "--join-wait": ("wait for members at the start, and for newcomers to acknowledge", 30.0),
     "--gather": ("wait for further newcomers before a growth is proposed", 30.0),
     "--silent": ("a process that is silent for this long is lost", 30.0),
+    "--answer": ("the same, from when a member says that no step ends; 0: never", 1.5),
     "--ended": ("the same, if the scheduler says that its pod ended", 10.0),
     "--below": ("with fewer than the least size for this long the Job is over", 600.0),
     "--linger": ("serve for this long after the Job is over, so that members learn of it", 10.0),
@@ -54,6 +55,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for typed, about, least, default in (
         ("--least N", "least size", 1, 1),
         ("--most N", "most members; their numbers are below it", 1, 1024),
+        (
+            "--replica N",
+            "members that hold the state together, and come and go together; 0: not known",
+            0,
+            0,
+        ),
         ("--spares N", "members that wait to replace a lost one", 0, 0),
         ("--leader-port N", "first port of the leaders; 0: from 20000 to 29000, by the Job", 0, 0),
     ):

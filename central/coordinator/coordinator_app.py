@@ -71,6 +71,7 @@ class CoordinatorApp:
             members.number,
             newest and (newest.number, newest.state, newest.stop_after_step, len(newest.processes)),
             members.over,
+            members.asked_at,
         )
         if mark != self._mark:
             self._mark = mark
@@ -193,6 +194,8 @@ class CoordinatorApp:
         while not members.has_changed(after, live=live):
             if live and member is not None and members.unacknowledged(member):
                 return
+            if member is not None and members.is_asked(member):
+                return  # its next request shows that it runs
             left = until - loop.time()
             if left <= 0:
                 return
@@ -233,6 +236,13 @@ class CoordinatorApp:
         if members.live is not None and members.proposal is None:
             self.state.speeds.report(now, members.live, members.plan, step, samples)
         return answer
+
+    def ask(self, data: Json) -> Json:
+        member, incarnation = who(data)
+        number = fields.number(data, "generation")
+        self.state.membership.ask(time.monotonic(), member, incarnation, number)
+        self.advance()
+        return {}
 
     def standstill(self, data: Json) -> Json:
         member, _ = self.joined(data)
@@ -371,6 +381,7 @@ _POST: dict[str, Callable[[CoordinatorApp, Json], Any]] = {
     "/v1/join": CoordinatorApp.join,
     "/v1/ack": CoordinatorApp.ack,
     "/v1/report": CoordinatorApp.report,
+    "/v1/ask": CoordinatorApp.ask,
     "/v1/standstill": CoordinatorApp.standstill,
     "/v1/pairs": CoordinatorApp.check_pairs,
     "/v1/leave": CoordinatorApp.leave,

@@ -1,6 +1,7 @@
 """Values of the coordinator's membership: processes, places, generations, and the errors of stale callers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -138,12 +139,26 @@ class Generation:
         )
 
 
-def ranked(processes: Iterable[Process], places: Mapping[int, Place]) -> tuple[Process, ...]:
-    """Sorts the processes in topology order: members of one domain, node and island have successive ranks."""
+def in_whole_replicas(members: Iterable[int], replica: int, done: Collection[int]) -> list[int]:
+    """Returns those whose replica lacks nobody but those who are done. Member m belongs to replica m // replica."""
+    there = sorted(members)
+    sizes = Counter(member // replica for member in {*there, *done})
+    return [member for member in there if sizes[member // replica] == replica]
 
-    def key(one: Process) -> tuple[tuple[str, ...], str, str, int]:
+
+def ranked(
+    processes: Iterable[Process], places: Mapping[int, Place], replica: int = 1
+) -> tuple[Process, ...]:
+    """Sorts the processes in topology order: members of one domain, node and island have successive ranks. Those of a
+    replica have them in any case, by their numbers, as each holds the part of the state that belongs to its index."""
+    firsts: dict[int, tuple[tuple[str, ...], str, str]] = {}
+    for one in sorted(processes, key=lambda one: one.member):
         place = places.get(one.member)
-        return (place.path if place else (), one.node, one.island, one.member)
+        where = (place.path if place else (), one.node, one.island)
+        firsts.setdefault(one.member // replica, where)
+
+    def key(one: Process) -> tuple[tuple[tuple[str, ...], str, str], int]:
+        return firsts[one.member // replica], one.member
 
     return tuple(sorted(processes, key=key))
 

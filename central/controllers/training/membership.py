@@ -10,9 +10,11 @@ while a checkpoint is written.
 - A loss, and a plan that takes members away, is proposed at once, with those who have joined.
 - A newcomer that does not acknowledge within `join_wait_s` is taken out of the proposal and comes with a later one.
 - With fewer than `least` members a proposal does not become live. After `below_s` the Job is over.
+- With `replica` a generation has whole replicas alone. The others of a broken one wait until it is whole again.
 
 A process is lost when it says so, when a younger one joins under its number, when it is silent for `ended_s` and
-the scheduler says that its pod ended, or when it is silent for `silent_s`.
+the scheduler says that its pod ended, or when it is silent for `silent_s`, or for `answer_s` after a member said that
+no step ends.
 
 Design: docs/design/coordinator.md
 """
@@ -27,6 +29,7 @@ from central.controllers.training.generation import (
     Process,
     SizePlan,
     Stale,
+    in_whole_replicas,
     member_list,
     ranked,
 )
@@ -48,11 +51,13 @@ class MembershipRules:
     least: int = 1
     most: int = 1024
     spares: int = 0
+    replica: int = 0  # members that hold the state together; 0: it is not known how they hold it
     join_wait_s: float = 30.0
     hold_s: float = 30.0
     below_s: float = 600.0
     ended_s: float = 10.0
     silent_s: float = 30.0
+    answer_s: float = 1.5
     leave_s: float = 30.0  # leave_by of a plan that has none
     stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
     hang_s: float = (
@@ -60,6 +65,11 @@ class MembershipRules:
     )
     save_s: float = 600.0  # leave_by is not kept while a checkpoint is written, for so long
     port: int = 28701
+
+    @property
+    def group(self) -> int:
+        """Members that come and go together."""
+        return self.replica or 1
 
 
 @dataclass(slots=True)
@@ -74,6 +84,7 @@ class Membership:
     roster: Roster = field(default_factory=Roster)
     version: int = 0  # grows with each change that members must learn of, or that must be stored
     saving: bool = False  # the live generation writes a checkpoint
+    asked_at: float | None = None  # all members of the live generation are to be heard since
     _below_since: float | None = None
     # In this version nothing is due before that time. What a version does not count sets it to _UNKNOWN.
     _quiet: tuple[int, float] = _UNKNOWN
@@ -113,7 +124,9 @@ class Membership:
             empty: Json = {"generation": self.number, "state": "waiting", "members": [], "size": 0}
             rest = {"leader": None, "reason": "", "stop_after_step": None}
             return {**empty, **rest, **self._common((), None, now), "acknowledged": False}
-        leader = newest.processes[0]
+        leader, outside = newest.processes[0], self._outside(newest)
+        waiting = [one for one in outside if self._is_wanted(one)]
+        leaving = {*newest.leaving, *outside}.difference(waiting)
         return {
             "generation": newest.number,
             "state": newest.state,
@@ -122,9 +135,19 @@ class Membership:
             "leader": {"address": leader.address, "port": self.rules.port + newest.number % PORTS},
             "reason": newest.reason,
             "stop_after_step": newest.stop_after_step,
-            **self._common(newest.leaving, newest.leave_by, now),
-            "acknowledged": newest.state == LIVE or member in newest.acknowledged,
+            **self._common(tuple(sorted(leaving)), newest.leave_by, now),
+            "waiting": waiting,
+            "replica": self.rules.replica,
+            "acknowledged": newest.state == LIVE
+            or (member is not None and not self.unacknowledged(member)),
         }
+
+    def _outside(self, newest: Generation) -> list[int]:
+        """Returns the members that have trained, and are not in the generation because their replica is broken."""
+        if self.rules.group == 1:
+            return []
+        inside, present = newest.incarnations(), self.roster.present
+        return [one for one in sorted(present) if present[one].process.since and one not in inside]
 
     def _common(self, leaving: tuple[int, ...], leave_by: float | None, now: float) -> Json:
         return {
@@ -181,6 +204,21 @@ class Membership:
         """The coordinator answered no request for so long, so no process was silent."""
         for one in self.roster.present.values():
             one.heard += seconds
+        if self.asked_at is not None:
+            self.asked_at += seconds
+
+    def ask(self, now: float, member: int, incarnation: int, number: int) -> None:
+        """A member of the live generation takes no step, and others may be the cause: all are to be heard. Raises
+        NotJoined."""
+        self.heard(now, member, incarnation)
+        is_live = self.live is not None and self.live.number == number
+        if is_live and self.rules.answer_s and self.asked_at is None and not self.saving:
+            self.asked_at, self._quiet = now, _UNKNOWN
+            self.advance(now)
+
+    def is_asked(self, member: int) -> bool:
+        there = self.roster.present.get(member)
+        return self.asked_at is not None and there is not None and there.heard < self.asked_at
 
     def raise_number(self, now: float, number: int) -> None:
         """A member has seen this generation. If that is above all that was stored, the stored state is old: what
@@ -290,13 +328,18 @@ class Membership:
         return due
 
     def _drop_silent(self, now: float) -> None:
+        closes = self.asked_at is not None and now >= self.asked_at + self.rules.answer_s
+        asked = self.live.incarnations() if closes and self.live is not None else {}
         for member, one in list(self.roster.present.items()):
             silent = now - one.heard
             place = self.plan.places.get(member) if self.plan else None
             ended = place is not None and place.ends(one.process.uid)
             lost = silent >= self.rules.silent_s or (ended and silent >= self.rules.ended_s)
+            lost |= asked.get(member) == one.process.incarnation and self.is_asked(member)
             if lost or self._is_stuck(now, member):
                 self._lose(member)
+        if closes:
+            self.asked_at = None
 
     def _is_stuck(self, now: float, member: int) -> bool:
         proposal, live = self.proposal, self.live
@@ -315,24 +358,27 @@ class Membership:
     def _wanted(self) -> int:
         """Returns the number of members in a full generation."""
         most = self.rules.most if self.plan is None else len(self.plan.members)
-        return max(self._least(), most - self.rules.spares - len(self.roster.done))
+        wanted = max(self._least(), most - self.rules.spares - len(self.roster.done))
+        return wanted if self.roster.done else wanted - wanted % self.rules.group
 
     def _least(self) -> int:
         least = self.plan.least if self.plan and self.plan.least else self.rules.least
         return max(1, least - len(self.roster.done))
 
     def _target(self, now: float) -> dict[int, Process]:
-        """The members of the next generation: of those present, first those who are in the newest one."""
-        newest = self.newest
+        """The members of the next generation: of whole replicas, first of those that are in the newest one."""
+        newest, group = self.newest, self.rules.group
         inside = newest.incarnations() if newest else {}
-        found = [
-            one.process
+        found = {
+            member: one.process
             for member, one in self.roster.present.items()
             if self._is_wanted(member) and member not in self.roster.done and one.not_before <= now
-        ]
-        found.sort(key=lambda one: (inside.get(one.member) != one.incarnation, one.member))
-        trains = sum(inside.get(one.member) == one.incarnation for one in found)
-        return {one.member: one for one in found[: max(trains, self._wanted())]}
+        }
+        new = {m // group for m, one in found.items() if inside.get(m) != one.incarnation}
+        whole = in_whole_replicas(found, group, self.roster.done)
+        whole.sort(key=lambda member: member // group in new)
+        trains = sum(member // group not in new for member in whole)
+        return {member: found[member] for member in whole[: max(trains, self._wanted())]}
 
     def _propose(self, now: float) -> None:
         target, newest = self._target(now), self.newest
@@ -347,7 +393,7 @@ class Membership:
             if self._gathered(now, come, len(target), self.rules.join_wait_s):
                 self._new_proposal(now, target, "start")
         elif gone:
-            self._new_proposal(now, target, self._why_gone(gone))
+            self._new_proposal(now, target, self._why_gone({*gone}))
         elif come and not self.roster.done and self._may_grow(now, come, len(target)):
             self._new_proposal(now, target, self._reason(f"{len(come)} joined"))
 
@@ -364,11 +410,11 @@ class Membership:
             return True
         return now - min(self.roster.present[member].waiting_since for member in come) >= wait_s
 
-    def _why_gone(self, gone: list[int]) -> str:
+    def _why_gone(self, gone: set[int]) -> str:
         planned = [member for member in gone if not self._is_wanted(member)]
         if planned:
             return self._reason(f"{len(planned)} leave")
-        return f"{len(gone)} lost"
+        return f"{len(gone - self.roster.present.keys())} lost"
 
     def _reason(self, otherwise: str) -> str:
         return (self.plan.reason if self.plan else "") or otherwise
@@ -389,7 +435,7 @@ class Membership:
         leave_by = self.plan.leave_by if self.plan else None
         self.proposal = Generation(
             self.number,
-            ranked(target.values(), places),
+            ranked(target.values(), places, self.rules.group),
             reason,
             proposed_at=now,
             leave_by=(leave_by if leave_by is not None else now + self.rules.leave_s)
@@ -431,10 +477,12 @@ class Membership:
             for one in proposal.processes
             if one.member not in proposal.acknowledged and live.get(one.member) != one.incarnation
         ]
-        if not late or len(proposal.processes) - len(late) < self._least():
-            return
         gone = {one.member for one in late}
-        proposal.processes = tuple(one for one in proposal.processes if one.member not in gone)
+        rest = proposal.incarnations().keys() - gone
+        kept = {*in_whole_replicas(rest, self.rules.group, self.roster.done)}
+        if not late or len(kept) < self._least():
+            return
+        proposal.processes = tuple(one for one in proposal.processes if one.member in kept)
         for member in gone & self.roster.present.keys():
             there = self.roster.present[member]
             wait_s = min(_LATEST_S, self.rules.hold_s * 2**there.late)
@@ -478,6 +526,7 @@ class Membership:
     def _next_time(self, now: float) -> float:
         rules = self.rules
         times = [self._below_since + rules.below_s] if self._below_since is not None else []
+        times += [self.asked_at + rules.answer_s] if self.asked_at is not None else []
         for one in self.roster.present.values():
             times += (one.heard + rules.ended_s, one.heard + rules.silent_s, one.not_before)
             times += (one.waiting_since + rules.hold_s, one.waiting_since + rules.join_wait_s)

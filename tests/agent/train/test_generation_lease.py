@@ -66,6 +66,23 @@ def test_a_step_is_stalled_after_two_seconds_and_half_as_long_again_as_the_longe
         assert lease.stalled() is stalled
 
 
+def test_others_are_asked_after_a_second_and_half_as_long_again_as_the_longest() -> None:
+    clock, _, lease = leased()
+    lease.begin()
+    clock.now = 9.0
+    assert not lease.doubtful(), "the first step compiles"
+    lease.worked()
+    for clock.now, doubtful in ((9.9, False), (10.0, True)):
+        assert lease.doubtful() is doubtful
+    lease.worked()
+    clock.now = 14.0
+    lease.worked()
+    for clock.now, doubtful in ((19.9, False), (20.0, True)):
+        assert lease.doubtful() is doubtful
+    with lease.busy():
+        assert not lease.doubtful(), "no step is intended"
+
+
 def test_a_checkpoint_takes_its_time() -> None:
     clock, _, lease = leased()
     lease.begin()

@@ -7,7 +7,7 @@ import pytest
 
 from agent.train.client import Answer, RequestRefused, Stale, Unreachable
 from agent.train.environment import PodPlace
-from agent.train.generation import Generation
+from agent.train.generation import Generation, parse
 from agent.train.generation_lease import SPAN_S, CutOff, GenerationLease
 from agent.train.membership import Membership
 from tests.agent.train.scripted_coordinator import Post, ScriptedCoordinator
@@ -123,6 +123,8 @@ def test_without_a_span_the_default_counts(member: Membership) -> None:
     assert member.lease.span_s == SPAN_S
 
 
+WAITS = {**live(5, (0, 1)), "waiting": [MEMBER]}
+
 # answers of the watch; the number after which a generation is wanted; which one comes; what was acknowledged
 COURSES: dict[str, tuple[list[Any], int, int | None, list[Post]]] = {
     "live at once": ([live(1, ME)], 0, 1, []),
@@ -151,6 +153,19 @@ COURSES: dict[str, tuple[list[Any], int, int | None, list[Post]]] = {
     ),
     "leaves with the proposal": ([proposed(5, (0, 1))], 4, None, [ack(5, 5)]),
     "was left out of a live one": ([live(5, (0, 1))], 4, None, []),
+    "waits until its replica is whole": (
+        [WAITS, {**WAITS, "generation": 6}, proposed(7, ME), live(7, ME)],
+        4,
+        7,
+        [ack(7, 5)],
+    ),
+    "stops for it": (
+        [{**WAITS, "state": "proposed"}, WAITS, proposed(6, ME), live(6, ME)],
+        4,
+        6,
+        [ack(5, 5), ack(6, 5)],
+    ),
+    "waits and is not needed any more": ([WAITS, live(6, (0, 1))], 4, None, []),
     "the Job is over": ([OVER], 4, None, []),
     "older answers do not count": ([live(4, ME), live(3, ME), live(5, ME)], 4, 5, []),
 }
@@ -174,6 +189,23 @@ def test_a_step_that_was_not_counted_is_left_out(
     member.plan(proposed(5, ME, acknowledged=True), live(5, ME))
     assert member.next_live(4, 9) is not None
     assert coordinator.posted == [ack(5, 9), ack(5, None)]
+
+
+@pytest.mark.parametrize("answer", [{}, stale(), Unreachable("no answer")])
+def test_a_question_is_asked_once_in_a_while(
+    member: OneByOne, coordinator: ScriptedCoordinator, answer: Any
+) -> None:
+    coordinator.on_post = lambda *_: answer
+    found = parse(live(7, ME))
+    member.ask(found)
+    member.ask(found)
+    assert coordinator.posted == [("/v1/ask", {**IDENTITY, "generation": 7})]
+
+
+def test_who_waits_for_its_replica_is_not_lost() -> None:
+    before = parse(live(4, ME, (0, 1), (1, 1)))
+    assert before.lost(parse(WAITS)) == [1]
+    assert before.lost(parse({**WAITS, "waiting": []})) == [MEMBER, 1]
 
 
 @pytest.mark.parametrize("answer", [stale(), Unreachable("no answer")])

@@ -163,6 +163,7 @@ def test_a_second_coordinator_stops_the_first(tmp_path: Path) -> None:
         ("--store", "redis://x", '"redis://x" is none of api, file:PATH and none'),
         ("--least", "0", '"0" is not a number from 1'),
         ("--least", "9", "--least 9 is above --most 4"),
+        ("--replica", "2", "--spares 3 is not a multiple of --replica 2"),
         ("--job", "train", '--job: "train" is not NAMESPACE/NAME/UID'),
         ("--token-file", "/nowhere", "--token-file /nowhere: No such file or directory"),
         ("--listen", "127.0.0.1:x", "--listen 127.0.0.1:x"),
@@ -172,7 +173,12 @@ def test_wrong_options_are_one_sentence(
     tmp_path: Path, option: str, value: str, sentence: str
 ) -> None:
     (tmp_path / "token").write_text("a-token-of-some-length")
-    given = {"--job": "a/b/c", "--token-file": str(tmp_path / "token"), "--most": "4"}
+    given = {
+        "--job": "a/b/c",
+        "--token-file": str(tmp_path / "token"),
+        "--most": "4",
+        "--spares": "3",
+    }
     options = [text for pair in {**given, option: value}.items() for text in pair]
     command = [sys.executable, "-m", "central", "coordinate", *options]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -8,7 +8,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from central.controllers.training.generation import NotAllowed, Process, SizePlan, Stale
@@ -55,6 +56,7 @@ class Story:
     def __init__(self, seed: int, *, commit: bool = False) -> None:
         self.random = random.Random(seed)
         self.limits = LIMITS[seed % len(LIMITS)]
+        self.replica = 1 + seed // len(LIMITS) % 2
         self.now = 0.0
         self.commit = commit
         self.members = [Member(number) for number in range(MEMBERS)]
@@ -69,7 +71,8 @@ class Story:
     # -- the coordinator's life
 
     def start(self) -> None:
-        self.state = StoredState("ns/train/u", RULES, limits=self.limits)
+        rules = replace(RULES, replica=self.replica)
+        self.state = StoredState("ns/train/u", rules, limits=self.limits)
         sections = {name: json.loads(text) for name, text in self.stored.items()}
         self.state.read(sections, self.now)
         self.check_results()
@@ -158,6 +161,8 @@ class Story:
         if not member.alive:
             return
         what = self.random.choice((self.poll, self.poll, self.report, self.tasks, self.tasks))
+        if self.random.random() < 0.02:
+            what = self.ask
         incarnation = member.incarnation
         self.send(lambda: what(member, incarnation))
 
@@ -188,6 +193,9 @@ class Story:
             named = tuple((one["member"], one["incarnation"]) for one in answer["members"])
             assert self.books.live.setdefault(number, named) == named, "one number, one membership"
             assert len(named) >= LEAST, "a live generation has at least the least size"
+            indices = [number % self.replica for number, _ in named]
+            whole = [*range(self.replica)] * (len(named) // self.replica)
+            assert indices == whole, "replicas are whole, and in order"
             assert number >= member.running
             member.running = number if mine else 0
             self.counts["live"] += 1
@@ -197,7 +205,7 @@ class Story:
                 member.step = max(member.step, stop)
             step = member.step if member.running else None
             incarnation = member.incarnation
-            if mine or member.number in answer["leaving"]:
+            if mine or member.number in answer["leaving"] + answer["waiting"]:
                 self.send(lambda: self.ack(member, incarnation, number, step))
 
     def ack(self, member: Member, incarnation: int, number: int, step: int | None) -> None:
@@ -207,6 +215,10 @@ class Story:
             return
         if answer["counted"] and incarnation == member.incarnation and member.seen <= number:
             member.running = 0  # it stopped
+
+    def ask(self, member: Member, incarnation: int) -> None:
+        with suppress(Stale):
+            self.state.membership.ask(self.now, member.number, incarnation, member.running)
 
     def join(self, member: Member, incarnation: int) -> None:
         process = Process(member.number, incarnation, f"w{member.number}")
