@@ -129,6 +129,7 @@ class ElasticTask:
     asks: bool = False  # members without a seat exist as pending pods, for node autoscalers
     work_left: WorkLeft | None = None  # None: not said
     files: bool = False  # its pods have the files of central.model.member_files
+    replica: int = 0  # members with successive numbers that hold a model together; 0: not known
 
     def on(self, models: frozenset[str]) -> "ElasticTask":
         """Returns the task with the speeds for GPUs of these models."""

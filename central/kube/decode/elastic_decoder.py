@@ -54,12 +54,13 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
     options, task = found
     annotations = dict(job.annotations)
     table = elastic_range.speeds(annotations)
-    allowed = range(task.minimum, task.replicas + 1, max(1, options.step))
+    step = max(1, elastic.step(options))
+    allowed = range(task.minimum, task.replicas + 1, step)
     return ElasticTask(
         task.name,
         task.minimum,
         task.replicas,
-        options.step,
+        step,
         options.objective,
         parsed(f"{_FIELD}: --hold", parse_duration, options.hold) if options.hold else None,
         elastic_range.cost_s(annotations),
@@ -70,6 +71,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         elastic_range.asks(annotations),
         elastic_range.work_left(annotations),
         options.files,
+        options.replica,
     )
 
 

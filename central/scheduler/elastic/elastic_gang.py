@@ -36,7 +36,7 @@ class ElasticGang:
     ending: bool = False  # a member has succeeded, or one below others has no seat: no more come
     # The numbers of its pods by uid, where another controller creates them; empty: the pods say theirs.
     numbers: Mapping[str, int] = field(default_factory=dict)
-    highest_first: bool = False  # that controller deletes the highest numbers
+    highest_first: bool = False  # the highest numbers leave
     step: int = 0  # the latest that was reported; 0: none
 
     @classmethod
@@ -51,6 +51,7 @@ class ElasticGang:
         step: int = 0,
     ) -> "ElasticGang":
         found = cls(gang, task, frozenset(members), settled, why, step=step)
+        found.highest_first = task.replica > 1  # whole replicas leave
         used = set()
         for pod in gang.members.values():
             part = pod.seen.part

@@ -32,18 +32,20 @@ class Options:
     hang_after: int = 60  # seconds without a step, at least; 0: never
     on_hang: str = HANG_POLICIES[0]
     spares: int = 0  # members that wait to replace a lost one
+    replica: int = 0  # members that hold the model together, and come and go together; 0: not known
     replace_slow: int = 0  # seconds until a member for which others wait is replaced; 0: never
+
+
+def step(options: Options) -> int:
+    """The members by which the size changes."""
+    return max(options.step, options.replica) if options.step == 1 else options.step
 
 
 def check(job: JobSpec, options: Options) -> None:
     task = elastic_task(job, options)
     if not task.minimum >= 1:
         raise BadArgument(f"task {task.name} needs a minAvailable of at least 1")
-    if options.step < 1 or (task.replicas - task.minimum) % options.step:
-        raise BadArgument(
-            f"--step: {options.step} does not divide the {task.replicas - task.minimum} pods between "
-            f"minAvailable {task.minimum} and {task.replicas} replicas of task {task.name}"
-        )
+    _check_step(task, options)
     if options.objective not in OBJECTIVES:
         raise BadArgument(
             f'--objective: "{options.objective}" is not one of {", ".join(OBJECTIVES)}'
@@ -78,6 +80,18 @@ def check(job: JobSpec, options: Options) -> None:
             f"--spares: {options.spares} exceeds the {more} pods of task {task.name} above its minAvailable"
         )
     _check_coordinator(job, task, options)
+
+
+def _check_step(task: TaskSpec, options: Options) -> None:
+    sizes = {"minAvailable": task.minimum, "--step": step(options), "--spares": options.spares}
+    for name, size in sizes.items():
+        if size % (options.replica or 1):
+            raise BadArgument(f"--replica: {options.replica} does not divide {name} {size}")
+    if step(options) < 1 or (task.replicas - task.minimum) % step(options):
+        raise BadArgument(
+            f"--step: {step(options)} does not divide the {task.replicas - task.minimum} pods between "
+            f"minAvailable {task.minimum} and {task.replicas} replicas of task {task.name}"
+        )
 
 
 def _check_coordinator(job: JobSpec, task: TaskSpec, options: Options) -> None:
@@ -122,7 +136,7 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
 
 
 def _of_coordinator(options: Options) -> dict[str, int]:
-    names = ("preflight", "spares", "replace_slow")
+    names = ("preflight", "spares", "replica", "replace_slow")
     return {name.replace("_", "-"): getattr(options, name) for name in names}
 
 

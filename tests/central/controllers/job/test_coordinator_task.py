@@ -132,14 +132,15 @@ def test_the_coordinators_pod_runs_it() -> None:
     assert not [
         each
         for each in container["command"]
-        if "-slow" in each or "preflight" in each or "spares" in each
+        if "-slow" in each or "preflight" in each or "spares" in each or "--replica" in each
     ]
     checked = job()
     (elastic,) = (each for each in checked.plugins if each[0] == "elastic")
-    more = ("elastic", (*elastic[1], "--preflight=60", "--replace-slow=300", "--spares=2"))
+    given = {"--preflight=60", "--replace-slow=300", "--spares=2", "--replica=2"}
+    more = ("elastic", (*elastic[1], *given))
     plugins = tuple(more if each is elastic else each for each in checked.plugins)
     (checking,) = pod(replace(checked, plugins=plugins), "coordinator", 0)["spec"]["containers"]
-    assert {"--preflight=60", "--replace-slow=300", "--spares=2"} <= {*checking["command"]}
+    assert given <= {*checking["command"]}
     assert "LOCKSTEP_MEMBER" not in {one["name"] for one in container.get("env") or ()}
     assert files(made) == {"token", "tls.crt", "tls.key", "scheduler-address", "scheduler-ca.crt"}
     (token,) = (one for one in made["spec"]["volumes"] if one["name"] == "lockstep-scheduler")
@@ -207,6 +208,19 @@ def test_the_call_for_the_secret_asks_for_the_certificate() -> None:
             ("--coordinator=coordinator", "--spares=7"),
             "--spares: 7 exceeds the 6 pods of task worker above its minAvailable",
         ),
+        (
+            ("--coordinator=coordinator", "--replica=4"),
+            "--replica: 4 does not divide minAvailable 2",
+        ),
+        (
+            ("--coordinator=coordinator", "--replica=2", "--step=3"),
+            "--replica: 2 does not divide --step 3",
+        ),
+        (
+            ("--coordinator=coordinator", "--replica=2", "--spares=1"),
+            "--replica: 2 does not divide --spares 1",
+        ),
+        (("--replica=2",), "--replica: needs --coordinator"),
         (("--store=redis",), '--store: "redis" is none of api, none and file:/PATH'),
     ],
 )

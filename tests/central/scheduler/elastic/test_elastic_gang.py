@@ -89,6 +89,9 @@ def test_a_controller_that_deletes_the_highest_numbers_gives_those() -> None:
     assert [gang.number(pod) for pod in gang.may_leave()] == [4, 3, 2]
     assert [gang.number(pod) for pod in gang.with_higher([gang.placed[3]])] == [3, 4]
     assert gang.with_higher([]) == []
+    assert ElasticGang.of(
+        gang.gang, ElasticTask("w", 2, 6, 2, replica=2), (), settled=True
+    ).highest_first
     gang.highest_first = False
     assert gang.with_higher([gang.placed[3]]) == [gang.placed[3]]
 
