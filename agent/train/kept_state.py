@@ -36,12 +36,14 @@ def divide(state: dict[str, Any], *, is_first: bool) -> tuple[Any, dict[Any, Any
 class KeptReader(StorageReader):  # type: ignore[misc]
     """positions: those of the orders that were copied"""
 
-    def __init__(self, plans: list[bytes], fetch: Callable[[int], StateCopy]) -> None:
-        """plans: of each rank that made a copy; fetch: returns a rank's copy"""
+    def __init__(self, plans: list[bytes], fetch: Callable[[int], StateCopy], near: int) -> None:
+        """plans: of each rank that made a copy; fetch: returns a rank's copy; near: the rank whose copy is used for all
+        that it has"""
         found = [pickle.loads(each) for each in plans]
         self.positions = found[0][1]
         every, self._metadata = DefaultSavePlanner().create_global_plan([plan for plan, _ in found])
         self._ranks = {item.index: rank for rank, plan in enumerate(every) for item in plan.items}
+        self._ranks |= {item.index: near for item in found[near][0].items}
         self._fetch, self._pieces = fetch, dict[int, Any]()
 
     def read_metadata(self, *given: Any, **named: Any) -> Any:

@@ -138,15 +138,21 @@ class Order:
             )
         self.cursor = Cursor(step, epoch, record)
 
-    def steps(self, world: HasRank, loader: Loader | None = None) -> Iterator[tuple[int, Batch]]:
+    def steps(
+        self, world: HasRank, loader: Loader | None = None, part: tuple[int, int] | None = None
+    ) -> Iterator[tuple[int, Batch]]:
         """(number of the step, from 1; batch) for each batch of this rank, to the end of the last epoch.
 
         `loader` makes an iterable of batches from a batch sampler, such as
         `lambda sampler: DataLoader(dataset, batch_sampler=sampler, num_workers=8)`. Without one, a batch's
         data are the record numbers. With `micro` a step has several batches; step the optimizer after
         the one with `batch.last`. Ask `world.over(step)` after that, at the end of the loop's body: a step
-        that was handed out counts as taken."""
-        sampler = BatchSampler(self, world)
+        that was handed out counts as taken.
+
+        part: which part of each step this rank takes, of how many. Ranks that hold a model together, by
+        tensors or stages, take the same one, such as (world.replica, world.replicas)."""
+        rank, size = part or (world.rank, world.size)
+        sampler = BatchSampler(self, rank, size)
         source = iter(sampler if loader is None else loader(sampler))
         enter = getattr(world, "enter", str)  # of a World
         for plan, ids, records, last in sampler.pieces():
@@ -159,12 +165,12 @@ class Order:
                     "of its batch_sampler"
                 )
             if last:
-                self.cursor = self._after(plan, world.size)
+                self.cursor = self._after(plan, size)
             if hasattr(world, "samples"):
                 world.samples += records
             if hasattr(world, "epoch_left"):
                 world.epoch_left = self._left_in_epoch(plan)
-            weight = records * world.size / plan.count
+            weight = records * size / plan.count
             yield (
                 plan.step + 1,
                 Batch(data, ids, weight, records=records, epoch=plan.epoch, last=last),
@@ -193,10 +199,10 @@ class BatchSampler:
     """The batches of one rank, as lists of what the data set is indexed with, from the position that the
     Order had when this was made."""
 
-    def __init__(self, order: Order, world: HasRank) -> None:
+    def __init__(self, order: Order, rank: int, size: int) -> None:
         self._records, self._micro, self._fixed = order.records, order.micro, order.pieces
-        self._rank, self._size = world.rank, world.size
-        self._shape, self._start = order.shape(world.size), order.cursor
+        self._rank, self._size = rank, size
+        self._shape, self._start = order.shape(size), order.cursor
 
     def __iter__(self) -> Iterator[list[Any]]:
         return (ids for _, ids, _, _ in self.pieces())

@@ -97,6 +97,8 @@ class PeerMemory:
         self._held: dict[CopyName, tuple[StateCopy, str]] = {}  # with its digest
         self._lock = threading.Lock()
         self._sending: tuple[int, threading.Thread] | None = None  # in which generation
+        self._made = threading.Event()  # the latest copy is held
+        self._made.set()
         self._free = threading.BoundedSemaphore(_CONNECTIONS)
         six = socket.has_dualstack_ipv6()
         everywhere = ("::", "AF_INET6") if six else ("0.0.0.0", "AF_INET")
@@ -120,18 +122,29 @@ class PeerMemory:
             for each in [each for each in self._held if (each.generation, each.step) < times[0]]:
                 del self._held[each]
 
-    def send(self, name: CopyName, make: Callable[[], StateCopy], peer: PeerPlace) -> None:
-        """Makes a copy, holds it, and sends it to the peer, in a thread. Waits for the copy before of this generation.
-        Raises RuntimeError when the turn's collectives are ended meanwhile."""
+    def finish(self) -> None:
+        """Waits until the latest copy of this process's own state is held."""
+        self._made.wait(self._silent_s)
+
+    def send(self, name: CopyName, make: Callable[[], StateCopy], peer: PeerPlace | None) -> None:
+        """Makes a copy, holds it, and sends it to the peer, if there is one, in a thread. Waits for the copy before of
+        this generation. Raises RuntimeError when the turn's collectives are ended meanwhile."""
         generation, before = self._sending or (0, None)
         while before is not None and generation == name.generation and before.is_alive():
             undo.check_whole()
             before.join(_LOOK_S)
 
+        self._made.clear()
+
         def run() -> None:
-            copy = make()
-            digest = copy.digest()
-            self.hold(name, copy, digest)
+            try:
+                copy = make()
+                digest = copy.digest()
+                self.hold(name, copy, digest)
+            finally:
+                self._made.set()
+            if peer is None:
+                return
             try:
                 with self._connect(peer) as there:
                     there.send_bytes(json.dumps(["put", name, digest]).encode())

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from . import undo
 from .checkpoints import Saved
 from .job import Job
 from .order import Order
@@ -51,8 +52,9 @@ def save(job: Job, step: int, *parts: Any, wait: bool = False) -> None:
 def keep(job: Job, step: int, *parts: Any) -> None:
     """Copy this rank's part of the state, and send the copy to the memory of a member on another node and in another
     rack, as far as there is one; call it on all ranks with the same step, after load() in the same turn. Training
-    continues while the copy is sent. When a member is lost, load() takes the newest step of which a copy of each part
-    is left. Copies live as long as the processes: under a launcher, and without a coordinator, it does nothing."""
+    continues while the copy is sent. Where there are several replicas nothing is sent, since the others have the same
+    part. When a member is lost, load() takes the newest step of which a copy of each part is left. Copies live as long
+    as the processes: under a launcher, and without a coordinator, it does nothing."""
     world = job.world
     if job.membership is None or world is None or world.restarts or world.size == 1:
         return
@@ -62,13 +64,18 @@ def keep(job: Job, step: int, *parts: Any) -> None:
     if places is None:
         raise RuntimeError("keep() is called after load() in the same turn")
     orders = [each.state() for each in parts if isinstance(each, Order)]
-    plan, pieces = kept_state.divide(_state(parts), is_first=world.rank == 0)
+    state, size = _state(parts), world.size // world.replicas
+    rank, is_only = world.rank % size, world.replicas == 1
+    if not is_only:
+        del state["random"]  # replicas differ in it
+    plan, pieces = kept_state.divide(state, is_first=rank == 0)
+    undo.check_whole()
 
     def make() -> StateCopy:
         return StateCopy(pickle.dumps((plan, orders)), _packed(pieces))
 
-    name = CopyName(world.generation, step, world.rank, world.size)
-    _memory[0].send(name, make, places[(world.rank + peer_distance(places)) % world.size])
+    peer = places[(rank + peer_distance(places)) % size] if is_only else None
+    _memory[0].send(CopyName(world.generation, step, rank, size), make, peer)
 
 
 def load(job: Job, *parts: Any) -> Saved | None:
@@ -121,6 +128,7 @@ def _load_kept(job: Job, parts: tuple[Any, ...]) -> Saved | None:
     if not _memory:
         _memory.append(PeerMemory(job.membership.client.token().encode()))
     memory, place = _memory[0], job.membership.place
+    memory.finish()
     rack = os.environ.get("LOCKSTEP_RACK", "")
     mine = PeerPlace(place.node, rack, place.address, memory.port)
     newest = job.checkpoints.newest_step() if job.world.rank == 0 else -1
@@ -149,7 +157,7 @@ def _load_kept(job: Job, parts: tuple[Any, ...]) -> Saved | None:
         return memory.fetch(names[rank], there[0][1], [where for where, _ in there])
 
     try:
-        reader = KeptReader(_plans(names, memory), fetch)
+        reader = KeptReader(_plans(names, memory), fetch, job.world.rank % size)
         _read(parts, reader, reader.positions[0] if reader.positions else None)
     except CheckpointException as error:
         _log.warning("the copies of step %d in memory are not whole: %s", step, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import weakref
@@ -28,8 +29,9 @@ from .replicas import (
 )
 from .sharded import keep, load, save
 from .standstill import computed
+from .world import World
 
-__all__ = ["RecordStream", "ReplicasDiffer", "keep", "load", "save", "seed", "share"]
+__all__ = ["RecordStream", "ReplicasDiffer", "keep", "load", "mesh", "save", "seed", "share"]
 
 
 _hooked: Any = weakref.WeakSet()  # models
@@ -88,6 +90,22 @@ def _hook_gradients(model: Any) -> None:
     for each in model.parameters():
         if each.requires_grad:
             each.register_hook(computed)
+
+
+def mesh(world: World, **inside: int) -> Any:
+    """Returns the mesh of this turn: first its dimension `replica`, then those inside of a replica with their sizes,
+    such as `mesh(world, shard=4, tensor=2)`. Successive ranks differ in the last one. For fully_shard the first two
+    are the mesh of replicas of divided state. Raises ValueError where the ranks are no whole replicas."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    size = math.prod(inside.values())
+    if world.size % size or world.replicas not in (1, world.size // size):
+        raise ValueError(
+            f"mesh(world, {inside}): replicas of {size} ranks, but {world.size} ranks are {world.replicas} replicas "
+            "(--replica of the coordinator)"
+        )
+    shape, names = (world.size // size, *inside.values()), ("replica", *inside)
+    return init_device_mesh(_device().partition(":")[0], shape, mesh_dim_names=names)
 
 
 def seed(number: int, step: int, rank: int) -> None:

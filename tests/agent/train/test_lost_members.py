@@ -32,28 +32,43 @@ def _stands_still(pid: int) -> bool:
 
 
 def _unsaid(lines: list[dict[str, Any]], ids: dict[int, list[int]]) -> list[dict[str, Any]]:
-    """The lines that were not printed of the last step before the loss. The lost member can die behind the step's last
+    """The lines that were not printed of the last step before a loss. The lost member can die behind the step's last
     collective of gradients, and another one learns of that before it prints: the step is whole if one has all of it."""
-    before = min(one["generation"] for one in lines)
-    first = [one for one in lines if one["generation"] == before]
-    last = [one for one in first if one["step"] == max(each["step"] for each in first)]
-    said = {record for one in last for record in one["ids"]}
-    missing = [record for record in ids[last[0]["step"]] if record not in said]
-    lacking = last[0]["size"] - len(last)
-    return [last[0] | {"ids": missing[at::lacking]} for at in range(lacking)]
+    found = []
+    for number in {one["generation"] for one in lines}:
+        taken = [one for one in lines if one["generation"] == number]
+        last = [one for one in taken if one["step"] == max(each["step"] for each in taken)]
+        said = {record for one in last for record in one["ids"]}
+        missing = [record for record in ids[last[0]["step"]] if record not in said]
+        lacking = last[0]["size"] - len(last)
+        found += [last[0] | {"ids": missing[at::lacking]} for at in range(lacking)]
+    return found
 
 
-def _alone(folder: Path, script: str) -> Curve:
+def counted(
+    lines: list[dict[str, Any]], ids: dict[int, list[int]], steps: int
+) -> tuple[Curve, list[int]]:
+    """What counts towards the model, and the steps that were done again. `ids` holds each step's records."""
+    every = Curve(lines)
+    final = {step: max(number for number, _ in every.sizes[step]) for step in every.steps}
+    again = [step for step in every.steps if len(every.sizes[step]) > 1]
+    last = [one for one in lines if one["generation"] == final[one["step"]]]
+    curve = Curve([*last, *_unsaid(last, ids)])
+    curve.is_whole(steps)
+    return curve, again
+
+
+def alone(folder: Path, script: str, steps: int = STEPS) -> Curve:
     with ExitStack() as made:
-        alone = Training(made, folder / "alone", [1], [], script)
-        alone.start(STEPS, BATCH, 0.0)
-        alone.finish()
-        return Curve(alone.lines())
+        training = Training(made, folder / "alone", [1], [], script)
+        training.start(steps, BATCH, 0.0)
+        training.finish()
+        return Curve(training.lines())
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Curve:
-    return _alone(tmp_path_factory.mktemp("all"), torch_training.SCRIPT)
+    return alone(tmp_path_factory.mktemp("all"), torch_training.SCRIPT)
 
 
 @pytest.fixture(autouse=True)
@@ -92,14 +107,7 @@ class Story:
             assert self.team.ended(name) == 0, self.training.story()
 
     def counted(self, ids: dict[int, list[int]]) -> tuple[Curve, list[int]]:
-        """What counts towards the model, and the steps that were done again. `ids` holds each step's records."""
-        every = Curve(self.training.lines())
-        final = {step: max(number for number, _ in every.sizes[step]) for step in every.steps}
-        again = [step for step in every.steps if len(every.sizes[step]) > 1]
-        lines = [one for one in self.training.lines() if one["generation"] == final[one["step"]]]
-        curve = Curve([*lines, *_unsaid(lines, ids)])
-        curve.is_whole(STEPS)
-        return curve, again
+        return counted(self.training.lines(), ids, STEPS)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +221,7 @@ def test_a_lost_part_of_a_divided_state(
     stack: ExitStack, tmp_path: Path, script: str, lost: tuple[int, ...], bounds: tuple[int, int]
 ) -> None:
     """The processes live on, from the last checkpoint, or from the copies that others have in memory."""
-    undisturbed = _alone(tmp_path, ELASTIC)
+    undisturbed = alone(tmp_path, ELASTIC)
     story = Story(stack, tmp_path, script)
     story.training.reaches(85, 3)
     for member in lost:

@@ -197,9 +197,22 @@ def test_a_sampler_knows_how_many_batches_come(size: int, micro: int | None) -> 
     """The last step has fewer records than ranks; who has none takes a batch of weight 0."""
     for rank in range(size):
         order = Order(41, 6, epochs=2, micro=micro)
-        sampler = BatchSampler(order, Rank(rank, size))
+        sampler = BatchSampler(order, rank, size)
         batches = list(sampler)
         assert len(sampler) == len(batches) == len(list(order.steps(Rank(rank, size))))
+
+
+def test_ranks_of_a_replica_may_take_the_same_records() -> None:
+    """Two replicas of three ranks that hold the model together: each record counts once in the mean over replicas."""
+    taken = {}
+    for rank in range(6):
+        steps = Order(41, 5, shuffle=False).steps(Rank(rank, 6), part=(rank // 3, 2))
+        taken[rank] = [(step, batch.ids, batch.weight) for step, batch in steps]
+    assert taken[0] == taken[1] == taken[2] != taken[3] == taken[4] == taken[5]
+    for (step, ids, weight), (_, others, other) in zip(taken[0], taken[3], strict=True):
+        whole = [*range((step - 1) * 5, min(41, step * 5))]
+        assert [*ids, *others][: len(whole)] == whole or (weight, ids) == (0, whole)
+        assert weight + other == 2
 
 
 def test_without_shuffle_the_records_come_in_their_own_order() -> None:

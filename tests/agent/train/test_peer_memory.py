@@ -53,6 +53,19 @@ def sent(memory: PeerMemory, step: int, peer: PeerPlace) -> StateCopy:
     return made
 
 
+def test_a_copy_without_a_peer_is_held_when_it_is_waited_for() -> None:
+    mine, may_end = PeerMemory(TOKEN), threading.Event()
+
+    def make() -> StateCopy:
+        assert may_end.wait(20)
+        return StateCopy(b"plan", b"content")
+
+    mine.send(name(5), make, None)
+    threading.Timer(0.1, may_end.set).start()
+    mine.finish()
+    assert mine.digests().keys() == {name(5)}
+
+
 def test_a_copy_is_where_it_was_made_and_at_its_peer() -> None:
     mine, peer, other = PeerMemory(TOKEN), PeerMemory(TOKEN), PeerMemory(TOKEN)
     made = sent(mine, 5, at(peer))
