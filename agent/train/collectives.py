@@ -92,8 +92,12 @@ def _open() -> dict[int, str]:
 
 
 def _waited_for() -> set[int]:
-    """Returns the descriptors that event loops outside of Python wait for."""
-    ours = {each.fileno() for each in gc.get_objects() if isinstance(each, selectors.EpollSelector)}
+    """Returns the descriptors that event loops outside of Python wait for.
+
+    Only selectors are held meanwhile, not all objects: the last reference to a process group would be dropped here, and
+    its end waits for the collectives that this thread is to end."""
+    kind = selectors.EpollSelector
+    ours = {each.fileno() for each in gc.get_referrers(kind) if isinstance(each, kind)}
     found = set()
     for number, name in _open().items():
         if name.endswith("[eventpoll]") and number not in ours:

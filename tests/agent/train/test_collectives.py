@@ -1,0 +1,18 @@
+"""Which connections are ended when a member is lost: those that event loops outside of Python wait for."""
+
+import select
+import selectors
+import socket
+
+from agent.train import collectives
+
+
+def test_selectors_of_python_are_left_alone() -> None:
+    """A bare epoll stands for a loop of C++."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, selectors.EpollSelector() as selector, select.epoll() as loop:
+        selector.register(ours, selectors.EVENT_READ)
+        loop.register(theirs, select.EPOLLIN)
+        found = collectives._waited_for()
+        assert theirs.fileno() in found
+        assert ours.fileno() not in found
