@@ -14,7 +14,7 @@ _PATIENCE = {  # with the default in seconds
     "--join-wait": ("wait for members at the start, and for newcomers to acknowledge", 30.0),
     "--gather": ("wait for further newcomers before a growth is proposed", 30.0),
     "--silent": ("a process that is silent for this long is lost", 30.0),
-    "--answer": ("the same, from when a member says that no step ends; 0: never", 1.5),
+    "--answer": ("the same, from when a member says that no step ends; 0: never", 5.0),
     "--ended": ("the same, if the scheduler says that its pod ended", 10.0),
     "--below": ("with fewer than the least size for this long the Job is over", 600.0),
     "--linger": ("serve for this long after the Job is over, so that members learn of it", 10.0),

@@ -57,7 +57,7 @@ class MembershipRules:
     below_s: float = 600.0
     ended_s: float = 10.0
     silent_s: float = 30.0
-    answer_s: float = 1.5
+    answer_s: float = 5.0
     leave_s: float = 30.0  # leave_by of a plan that has none
     stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
     hang_s: float = (

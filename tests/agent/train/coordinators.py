@@ -33,6 +33,9 @@ class RunningCoordinator:
         self._command = [sys.executable, "-m", "central", "coordinate", "--job=default/train/uid"]
         self._command += [f"--listen=127.0.0.1:{port}", f"--token-file={folder / 'token'}"]
         self._command += ["--gather=1", "--join-wait=5", f"--leader-port={free_ports(200)}"]
+        self._command += [
+            "--answer=8"
+        ]  # machines of tests are loaded, and a process is slow to answer there
         self._command += flags
         (folder / "token").write_text(TOKEN)
         if secure:

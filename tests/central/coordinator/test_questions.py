@@ -2,29 +2,22 @@
 
 import asyncio
 
-from protos.common.http_server import HttpRequest
+from protos.common.http_server import HttpAnswer
 from tests.central.coordinator.test_bad_requests import HERS, ME, Served, serve
 
 
 def test_a_question_answers_the_polls_of_the_others() -> None:
+    async def poll(served: Served, who: dict[str, int]) -> HttpAnswer:
+        named = {name: str(value) for name, value in who.items()}
+        return await served.app.generation({"after": "1", "wait": "10", **named})
+
     async def story(served: Served) -> None:
-        query = {"after": "1", "wait": "10"}
-        polls = [
-            asyncio.ensure_future(
-                served.app(
-                    HttpRequest(
-                        "GET", "/v1/generation", query | {k: str(v) for k, v in who.items()}
-                    )
-                )
-            )
-            for who in (ME, HERS)
-        ]
+        mine, hers = (asyncio.ensure_future(poll(served, who)) for who in (ME, HERS))
         await asyncio.sleep(0)
-        assert not any(each.done() for each in polls)
+        assert not mine.done()
         await served.ok("/v1/ask", {**ME, "generation": 1})
-        answer = await polls[1]
-        assert answer.status == 200
-        assert not polls[0].done(), "it has just been heard"
-        polls[0].cancel()
+        assert (await hers).status == 200
+        assert not mine.done(), "it has just been heard"
+        mine.cancel()
 
     serve(story)

@@ -15,6 +15,7 @@ from central.model.json_types import Json
 STORES = ("api", "none")
 FILES_VARIABLE = "LOCKSTEP_FILES"  # where they are, for processes
 _VOLUME = "lockstep-files"
+_ANSWER_S = 1.5  # a lost replica costs the others less than waiting, a member that only stood still its own start
 # Their lists of members are made before the first pod starts, and do not change.
 FIXED_SIZE = ("mpi", "hcclrank", "tensorflow", "pytorch")
 
@@ -128,7 +129,8 @@ def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Js
     if task.name == options.coordinator:
         hangs = [f"--hang-after={options.hang_after}", f"--on-hang={options.on_hang}"]
         checks = [f"--{flag}={given}" for flag, given in _of_coordinator(options).items() if given]
-        flags = [f"--store={options.store}", *checks, *hangs]
+        quick = [f"--answer={_ANSWER_S}"] if options.replica else []
+        flags = [f"--store={options.store}", *checks, *hangs, *quick]
         return coordinator_task.coordinator(job, flags, pod)
     if task.name == varying.name:
         return coordinator_task.member(job, options.coordinator, varying, index, pod)

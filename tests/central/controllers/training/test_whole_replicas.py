@@ -100,6 +100,26 @@ def test_a_plan_that_takes_one_member_of_a_replica() -> None:
     assert said(made) == ([], [4, 5]), "4 is not needed any more"
 
 
+def test_who_waits_through_several_losses_leaves_when_it_is_not_needed() -> None:
+    made = three_pairs()
+    lose(made, 1.0, 1)
+    acknowledge(made, 1.0)
+    lose(made, 2.0, 3)
+    acknowledge(made, 2.0)
+    assert said(made) == ([0, 2], [])
+    plan(made, 3.0, 2, [1, 2, 3, 4, 5])
+    assert said(made) == ([2], [0])
+
+
+def test_a_member_without_a_replica_is_not_waited_for() -> None:
+    made = Membership(MembershipRules(least=2, most=8, replica=2))
+    plan(made, 0.0, 1, range(7))
+    for member in range(6):
+        join(made, 0.0, member)
+    acknowledge(made, 0.0)
+    assert ranks(made) == [2, 3, 0, 1, 4, 5]
+
+
 def test_a_replica_of_spares_takes_the_place_of_a_broken_one() -> None:
     made = three_pairs(spares=2)
     assert ranks(made) == [2, 3, 0, 1]
@@ -107,6 +127,8 @@ def test_a_replica_of_spares_takes_the_place_of_a_broken_one() -> None:
     acknowledge(made, 1.0)
     assert ranks(made) == [0, 1, 4, 5]
     assert said(made) == ([3], [])
+    join(made, 2.0, 2, 2)
+    assert ranks(made) == [0, 1, 4, 5], "it is the spare now"
 
 
 def test_a_late_newcomer_takes_its_replica_out_of_the_proposal() -> None:
@@ -135,6 +157,7 @@ def heard(made: Membership, now: float, *members: int) -> None:
 
 def test_a_member_that_does_not_answer_a_question_is_lost() -> None:
     made = three_pairs(answer_s=2.0)
+    join(made, 1.0, 6)
     made.ask(5.0, 0, 1, 1)
     assert made.is_asked(1)
     assert not made.is_asked(0), "it has just been heard"
@@ -146,7 +169,9 @@ def test_a_member_that_does_not_answer_a_question_is_lost() -> None:
     assert made.proposal is not None
     assert made.proposal.incarnations().keys() == {0, 1, 4, 5}
     assert said(made) == ([2], [])
-    assert not made.is_asked(1)
+    assert 6 in made.present(), "it does not train, so nobody waits for it"
+    made.ask(10.0, 0, 1, 1)
+    assert made.is_asked(1), "another question"
 
 
 @pytest.mark.parametrize("why", ["saving", "another generation", "never", "the coordinator"])
@@ -157,4 +182,4 @@ def test_a_question_that_proves_nothing_loses_nobody(why: str) -> None:
     if why == "the coordinator":
         made.stood_still(3.0)
     made.advance(8.0 - 0.1)
-    assert made.proposal is None
+    assert made.present().keys() == {*range(6)}
