@@ -11,8 +11,7 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from central.controllers.training.generation import first_port
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules, first_port
 from central.controllers.training.stored_state import StoredState, UnreadableState
 from central.coordinator import allocator, program_pages
 from central.coordinator.api_store import ApiStore

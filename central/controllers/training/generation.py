@@ -42,6 +42,32 @@ class NotAllowed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipRules:
+    """Seconds, numbers of members, and the first port of the leaders' stores."""
+
+    least: int = 1
+    most: int = 1024
+    spares: int = 0
+    replica: int = 0  # members that hold the state together; 0: it is not known how they hold it
+    join_wait_s: float = 30.0
+    hold_s: float = 30.0
+    below_s: float = 600.0
+    ended_s: float = 10.0
+    silent_s: float = 30.0
+    answer_s: float = 5.0
+    leave_s: float = 30.0  # leave_by of a plan that has none
+    stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
+    hang_s: float = 60.0  # a process without a step reports it after this long at least; 0: never
+    save_s: float = 600.0  # leave_by is not kept while a checkpoint is written, for so long
+    port: int = 28701
+
+    @property
+    def group(self) -> int:
+        """Members that come and go together."""
+        return self.replica or 1
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The scheduler's report of a member's pod."""
 

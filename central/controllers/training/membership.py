@@ -25,6 +25,7 @@ from central.controllers.training.generation import (
     LIVE,
     PORTS,
     Generation,
+    MembershipRules,
     NotAllowed,
     Process,
     SizePlan,
@@ -42,34 +43,6 @@ _LATEST_S = 600.0  # a process that never acknowledges delays a resize no more o
 TOLD_TO_END = 143  # the exit code of a process that got SIGTERM: neither done nor failed
 _NEVER = float("inf")
 _UNKNOWN = (-1, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipRules:
-    """Seconds, numbers of members, and the first port of the leaders' stores."""
-
-    least: int = 1
-    most: int = 1024
-    spares: int = 0
-    replica: int = 0  # members that hold the state together; 0: it is not known how they hold it
-    join_wait_s: float = 30.0
-    hold_s: float = 30.0
-    below_s: float = 600.0
-    ended_s: float = 10.0
-    silent_s: float = 30.0
-    answer_s: float = 5.0
-    leave_s: float = 30.0  # leave_by of a plan that has none
-    stuck_s: float = 0.0  # a member that does not acknowledge for this long is given up; 0: never
-    hang_s: float = (
-        60.0  # a process reports that it takes no step after this long at least; 0: never
-    )
-    save_s: float = 600.0  # leave_by is not kept while a checkpoint is written, for so long
-    port: int = 28701
-
-    @property
-    def group(self) -> int:
-        """Members that come and go together."""
-        return self.replica or 1
 
 
 @dataclass(slots=True)

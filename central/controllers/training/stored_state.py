@@ -8,10 +8,10 @@ from collections.abc import Callable
 from math import inf
 
 from central.controllers.training.checkpoints import Checkpoints
-from central.controllers.training.generation import nearness
+from central.controllers.training.generation import MembershipRules, nearness
 from central.controllers.training.gpu_time import GpuTime
 from central.controllers.training.measured_speeds import MeasuredSpeeds
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.membership import Membership
 from central.controllers.training.pair_checks import BAD_PLACE, PairChecks, PairReport
 from central.controllers.training.queue_journal import JournalLimits, QueueJournal
 from central.controllers.training.slow_members import SlowMembers

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules
 from central.controllers.training.stored_state import SCHEMA, StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource

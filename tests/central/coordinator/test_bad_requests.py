@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules
 from central.controllers.training.stored_state import StoredState
 from central.coordinator.coordinator_app import CoordinatorApp
 from central.coordinator.request_rates import MOST_REPORTS, MOST_REQUESTS, RequestRates

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource

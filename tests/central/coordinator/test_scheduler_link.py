@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from central.controllers.job.training_plan import TrainingPlan
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.generation import MembershipRules
+from central.controllers.training.membership import Membership
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from central.controllers.training import measured_speeds
-from central.controllers.training.generation import SizePlan
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules, SizePlan
 from central.controllers.training.pauses import PauseMeter
 from central.controllers.training.slow_members import ROUNDS
 from central.controllers.training.stored_state import StoredState

@@ -16,8 +16,14 @@ from typing import Any
 from central.controllers.composite import jobs_of
 from central.controllers.job import training_plan
 from central.controllers.job.training_plan import TrainingPlan
-from central.controllers.training.generation import NotAllowed, Place, Process, SizePlan, Stale
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import (
+    MembershipRules,
+    NotAllowed,
+    Place,
+    Process,
+    SizePlan,
+    Stale,
+)
 from central.controllers.training.stored_state import StoredState
 from central.model import member_numbers
 from central.model.decisions import Delete

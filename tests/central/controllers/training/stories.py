@@ -12,8 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from central.controllers.training.generation import NotAllowed, Process, SizePlan, Stale
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import (
+    MembershipRules,
+    NotAllowed,
+    Process,
+    SizePlan,
+    Stale,
+)
 from central.controllers.training.queue_journal import JournalLimits
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from central.controllers.training.generation import Place
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.generation import MembershipRules, Place
+from central.controllers.training.membership import Membership
 from central.controllers.training.stored_state import StoredState
 from central.controllers.training.task_queue import LeaseKey
 from central.controllers.training.task_source import QueueSettings, TaskSource

@@ -7,6 +7,7 @@ import pytest
 
 from central.controllers.training.generation import (
     PORTS,
+    MembershipRules,
     NotAllowed,
     NotJoined,
     Place,
@@ -15,7 +16,7 @@ from central.controllers.training.generation import (
     Stale,
     first_port,
 )
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.membership import Membership
 
 
 def process(member: int, incarnation: int = 1, node: str = "") -> Process:

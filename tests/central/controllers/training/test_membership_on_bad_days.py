@@ -3,8 +3,8 @@ rush."""
 
 import pytest
 
-from central.controllers.training.generation import NotJoined, Stale
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.generation import MembershipRules, NotJoined, Stale
+from central.controllers.training.membership import Membership
 from tests.central.controllers.training.test_membership import (
     ack_all,
     is_over,

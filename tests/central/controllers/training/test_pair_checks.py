@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.controllers.training.generation import Place, SizePlan
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules, Place, SizePlan
 from central.controllers.training.pair_checks import BAD_PLACE, BEYOND_S, PairReport
 from central.controllers.training.standstills import REPLACED_PER_HOUR
 from central.controllers.training.stored_state import StoredState

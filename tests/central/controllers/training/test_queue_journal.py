@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules
 from central.controllers.training.queue_journal import ROWS_PER_SNAPSHOT, JournalLimits
 from central.controllers.training.stored_state import SCHEMA, StoredState
 from central.controllers.training.task_queue import LeaseKey, TaskQueue

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.controllers.training.generation import SizePlan
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules, SizePlan
 from central.controllers.training.slow_members import ROUNDS
 from central.controllers.training.standstills import REPLACED_PER_HOUR
 from central.controllers.training.stored_state import StoredState

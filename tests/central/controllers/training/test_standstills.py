@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from central.controllers.training.generation import Stale
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules, Stale
 from central.controllers.training.standstills import REPLACED_PER_HOUR, Standstill, Standstills
 from central.controllers.training.stored_state import STANDS_STILL, StoredState
 from tests.central.controllers.training.test_membership import ack_all, process

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from central.controllers.training.membership import MembershipRules
+from central.controllers.training.generation import MembershipRules
 from central.controllers.training.stored_state import SCHEMA, StoredState, UnreadableState
 from tests.central.controllers.training.test_membership import ack_all, live, plan, process
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from central.controllers.training.generation import Place, Process, SizePlan
-from central.controllers.training.membership import Membership, MembershipRules
+from central.controllers.training.generation import MembershipRules, Place, Process, SizePlan
+from central.controllers.training.membership import Membership
 
 PLACES = {0: "b", 1: "a", 2: "a", 3: "c", 4: "c", 5: "b"}
 
