@@ -1,4 +1,4 @@
-"""Which gangs may use a queue: rules of the queue and of all queues above it.
+"""Access rules: which gangs may use a queue, by its own rule and those of all queues above it.
 
 A gang that may not use its queue takes part in nothing there: its demand raises no fair share, it is not the head of
 a fifo queue, and it starts, reserves and evicts nothing.
@@ -59,6 +59,6 @@ def _admits(access: QueueAccess, gang: Gang, labels: Mapping[str, str]) -> bool:
 
 
 def _all_named(named: Collection[str], used: frozenset[str]) -> bool:
-    """Whether all pods have an admitted account. Before there are pods, any admitted account of the namespace is
-    enough, because the pods' is not known."""
+    """Returns whether all pods have an admitted account. Before there are pods, any admitted account of the namespace
+    is enough, because the pods' is not known."""
     return bool(named) and used <= set(named)

@@ -106,12 +106,12 @@ class ClaimsInFlight:
         return not self.by_gang and not self._leaving
 
     def leaving(self, by_name: Mapping[str, Queue]) -> InFlight:
-        """What pods that terminate still use; it holds until the next call."""
+        """Returns what terminating pods still use, by queue and tenant; it holds until the next call."""
         self._count(by_name)
         return self._uses
 
     def staying(self, gang: Gang, by_name: Mapping[str, Queue]) -> Sums:
-        """What the gang uses without its pods that terminate."""
+        """Returns what the gang uses, without its terminating pods."""
         assert gang.account is not None
         if not self._leaving:
             return gang.account.used
@@ -123,7 +123,7 @@ class ClaimsInFlight:
         return stays
 
     def needs_of_others(self, gang: Gang, by_name: Mapping[str, Queue]) -> InFlight:
-        """What other claiming gangs will take; it holds until the next call."""
+        """Returns what other claiming gangs will take, by queue and tenant; it holds until the next call."""
         self._count(by_name)
         own = self.by_gang.get(gang.key)
         if own is None or own.gang is not gang:
@@ -190,7 +190,7 @@ class ClaimsInFlight:
 
 
 def pending_needs(claims: Iterable[ClaimInFlight], by_name: Mapping[str, Queue]) -> InFlight:
-    """What the claiming gangs will take, by queue, with the queues above and their tenants."""
+    """Returns what the claiming gangs will take, by queue and tenant. Queues above a gang's queue count it, too."""
     sums: InFlight = {}
     needs = [
         (claim.gang, claim.need if claim.gang.account.used else {**claim.need, GANGS: 1})

@@ -1,4 +1,4 @@
-"""When queues may claim more than at the last look: their pending gangs are tried again then.
+"""Notices when queues may claim more than at the last look: their pending gangs are tried again then.
 
 A refused gang waits until capacity is freed. But what its queue may claim also grows without that: another queue
 takes what is free and comes above its share, or asks for less, so that shares grow, or that it would no longer reclaim
@@ -18,8 +18,8 @@ LOOK_S = 2.0  # between two looks, which read every queue
 
 
 class Standing(NamedTuple):
-    """Of one queue and resource; at least 0. own: by the deserved amount or guarantee, where it has one. due: what of
-    that it uses or asks for, while it has pending gangs."""
+    """Amounts of one queue and resource, each at least 0. own: by the deserved amount or guarantee, where the queue has
+    one. due: the part of that amount that the queue uses or requests, while it has pending gangs."""
 
     may_claim: int
     may_claim_own: int

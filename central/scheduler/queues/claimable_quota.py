@@ -1,4 +1,4 @@
-"""What victims must free of a quota, beside what pods that terminate free in any case, so that a gang may start.
+"""Shortfalls that victims can free: what a quota lacks for a gang, beside what terminating pods free in any case.
 
 Design: docs/design/reclaim.md
 """
@@ -23,9 +23,9 @@ MAX_ALTERNATIVES = 8  # sets of shortfalls that are tried for one gang
 def shortfalls(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> list[tuple[Shortfall, ...]] | None:
-    """What victims must free, beside what pods that terminate free in any case, so that the queue may start these pods:
-    alternatives, each with the nearest queue first. None of them: nothing, it may start them then. None: no victims can
-    change that."""
+    """Returns what victims must free, beside what terminating pods free in any case, so that the queue may start these
+    pods (by class, with counts): alternatives, each with the nearest queue first. Empty: nothing, it may start them
+    then. None: no victims can change that."""
     if gang.account is None or (queue := queues.by_name[gang.account.queue]).error:
         return None
     need = queues.currency.counted(required(gang, groups))
@@ -44,8 +44,8 @@ def shortfalls(
 def may_claim(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> bool:
-    """Whether gangs of its queue that are less urgent or share time, or queues above their shares, use as much as the
-    gang lacks of a quota. Its pods must exist before victims are chosen."""
+    """Returns whether the gang lacks some of a quota, and gangs of its queue that are less urgent or share time, or
+    queues above their shares, use as much as that. Its pods must exist before victims are chosen."""
     return any(
         all(_may_be_covered(queues, gang, short) for short in lacks)
         for lacks in shortfalls(queues, min_resources, gang, groups) or ()
@@ -67,7 +67,8 @@ def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
 
 
 def _may_give_way(other: Gang, gang: Gang) -> bool:
-    """By priority, or because equals share time."""
+    """Returns whether the other gang may be evicted for the gang: its priority is lower, or is equal and it shares
+    time."""
     shares_time = other.preemption.turn is not None
     return other.priority < gang.priority or (shares_time and other.priority == gang.priority)
 
@@ -83,7 +84,8 @@ def _is_above_share(queues: Queues, queue: Queue, resources: Iterable[str]) -> b
 
 
 def _shortfalls_of_guarantees(request: quota.StartRequest) -> list[list[tuple[Shortfall, ...]]]:
-    """By resource, what must become free beside what is withheld for others: alternatives, the smallest first."""
+    """Returns, for each resource that lacks, what must become free beside what is withheld for others: alternatives,
+    the smallest first."""
     found = []
     for resource, amount in request.need.items() if request.queues.terms.guarantees else ():
         withheld = 0
@@ -123,7 +125,7 @@ def _ways_into_guarantees(
 
 
 def _will_be_free(request: quota.StartRequest, resource: str) -> int:
-    """Once pods that terminate have gone and claims in flight of other gangs have ended."""
+    """Returns what is free once terminating pods have gone and other gangs with claims in flight have started."""
     queues = request.queues
     return queues.total.get(resource, 0) - _will_use(request, queues.root, resource)
 
@@ -139,14 +141,15 @@ def _will_be_withheld_beside(
 
 
 def _will_be_withheld(request: quota.StartRequest, other: Queue, resource: str) -> int:
-    """For the other queue's guarantee and those below it, then."""
+    """Returns what is withheld, at the time of _will_be_free(), for the guarantees of the other queue and those below
+    it."""
     own = other.guarantee.get(resource, 0) - _will_use(request, other, resource)
     inner = sum(_will_be_withheld(request, child, resource) for child in other.children)
     return max(0, own, inner)
 
 
 def _will_use(request: quota.StartRequest, queue: Queue, resource: str) -> int:
-    """Then."""
+    """Returns what the queue uses at the time of _will_be_free()."""
     more = quota.in_flight(request.queues, request.gang, queue, resource)
     return queue.used.get(resource, 0) + more
 
@@ -182,7 +185,7 @@ def _shortfalls_of(request: quota.StartRequest, above: Queue) -> list[Shortfall]
 
 
 def _over(request: quota.StartRequest, above: Queue, resource: str, most: int) -> int:
-    """How much more than its capability the queue would use."""
+    """Returns by how much the queue would exceed its capability (most); 0 or less: it would not."""
     queues, gang = request.queues, request.gang
     reserved = quota.outstanding(queues, request.min_resources, gang, above, resource)
     return _will_use(request, above, resource) + reserved + request.need[resource] - most

@@ -1,4 +1,4 @@
-"""What each queue is entitled to: its fair share, and its deserved amount or guarantee. Pure.
+"""Entitlement of each queue: its fair share, and its deserved amount or guarantee. Pure.
 
 Design: docs/design/queues.md
 """
@@ -14,7 +14,7 @@ from central.scheduler.state.gangs import Gang
 
 
 class SharedTree(Protocol):
-    """What fair shares are computed from: Queues, or a copy of its tree."""
+    """The tree that fair shares are computed from: Queues, or a copy of its tree."""
 
     @property
     def root(self) -> Queue: ...
@@ -25,7 +25,7 @@ class SharedTree(Protocol):
 
 
 def fair_shares(queues: SharedTree, resource: str) -> dict[str, int]:
-    """By name of each queue in the tree: its fair share of the resource, at most its demand, in whole devices."""
+    """Returns the fair share of each queue in the tree, by name: at most its demand, in whole devices."""
     return _table(queues, resource).shares(queues.root, queues.total.get(resource, 0))
 
 
@@ -35,8 +35,8 @@ def own_amount(queues: Queues, queue: Queue, resource: str) -> int:
 
 
 def scarce_shares(queues: Queues, gang: Gang) -> list[tuple[str, int, int]]:
-    """Of each resource that the pending gang requests and whose fair share is below the queue's
-    demand: (resource, amount the queue uses, fair share)."""
+    """Returns the resources that the pending gang requests and whose fair share is below the queue's demand: (resource,
+    amount the queue uses, fair share)."""
     if gang.account is None:
         return []
     queue = queues.by_name[gang.account.queue]

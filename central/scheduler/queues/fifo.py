@@ -45,6 +45,6 @@ class FifoQueues:
 
 
 def is_ready(gang: Gang) -> bool:
-    """Whether only capacity keeps the gang from starting."""
+    """Returns whether only capacity keeps the gang from starting."""
     missing = gang.missing()
     return missing > 0 and not gang.counts.gated and len(gang.pods_to_start()) >= missing

@@ -46,7 +46,7 @@ class GpuCurrency:
         )
 
     def units(self, resource: str) -> int:
-        """What one of the resource is worth; 0: it is not part of a GPU."""
+        """Returns the GPU equivalents of one of the resource, in GPU_UNITS; 0: it is not part of a GPU."""
         found = self._units.get(resource)
         if found is None:
             found = self._units[resource] = round(self._fraction(resource) * GPU_UNITS)
@@ -74,7 +74,7 @@ class GpuCurrency:
         return limits
 
     def entitled(self, amounts: Amounts) -> Sums:
-        """What a Queue is entitled to: shares and slices that it names are part of its GPU equivalents."""
+        """Returns what a Queue is entitled to: shares and slices that it names are part of its GPU equivalents."""
         sums = self.limits(amounts)
         named = self.worth(sums.items())
         if named > sums.get(GPU_EQUIVALENTS, 0):

@@ -113,7 +113,7 @@ class GroupAdmission:
 
 
 def _refusal_beside(state: ClusterState, gang: Gang, admitted: Sums) -> str:
-    """Why the gang's minResources do not fit beside those of admitted groups; empty: they do."""
+    """Returns why the gang's minResources do not fit beside those of admitted groups; empty: they do."""
     for resource, amount in sorted(min_resources.declared(gang).items()):
         before = admitted.get(resource, 0)
         free = min_resources.free(state, resource)

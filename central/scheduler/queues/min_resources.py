@@ -37,8 +37,7 @@ class MinResources:
     def refusal(
         self, state: ClusterState, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
     ) -> str:
-        """Why these pods of the gang (by class, with counts) may not be placed now; empty: they
-        may."""
+        """Returns why these pods of the gang (by class, with counts) may not be placed now; empty: they may."""
         if not self.by_gang and not declared(gang):
             return ""
         first, need = requested(groups), required(gang, groups)
@@ -64,8 +63,8 @@ def declared(gang: Gang) -> Sums:
 
 
 def outstanding(gang: Gang) -> Sums:
-    """What of minResources the pods of a running gang have not taken yet. Where some have completed and were deleted,
-    all that will come is there."""
+    """Returns the part of minResources that the pods of a running gang have not taken yet. Empty if completed ones were
+    deleted: all that will come is there then."""
     least = declared(gang)
     if (
         not least

@@ -90,12 +90,12 @@ def rank(gang: Gang) -> tuple[int, int, float, GangKey]:
 
 
 def backfill_time_s(gang: Gang) -> float:
-    """By which it is ordered behind the first refused gang; inf: by its rank."""
+    """Returns the run time by which the gang is ordered behind the first refused gang, in seconds; inf: by its rank."""
     return run_time_s(gang) if gang.preemption.turn is None else inf
 
 
 def run_time_s(gang: Gang) -> float:
-    """How long the gang's pending pods run at most; inf: unknown."""
+    """Returns how long the gang's pending pods run at most, in seconds; inf: unknown."""
     times = {*map(_runs_for_s, gang.counts.waiting)}
     return inf if None in times else max(times, default=inf)
 
@@ -280,7 +280,7 @@ class _Served:
         self._known: list[tuple[Sums, bool]] = [(first.attempt.need, True)]
 
     def goes_on(self, gang: Gang) -> bool:
-        """Whether the queue is still served if this gang is its next one, as long as all are refused."""
+        """Returns whether the queue is still served if this gang is its next one, as long as all are refused."""
         if not self._order.turns.compares_shares:
             return True
         need = gang.attempt.need

@@ -1,4 +1,4 @@
-"""What a pending gang may take from other queues, with all victims counted together.
+"""Rules by which a pending gang may take capacity from other queues, with all victims counted together.
 
 Two rules give a queue a right to what others use. They compare siblings, below the queue that both have in common,
 and then each level down to the leaf.
@@ -51,7 +51,8 @@ TURN_S = 86400.0  # of the whole cluster: so much more a queue may receive by ga
 
 
 class Loss(NamedTuple):
-    """What a gang gives, as a victim of one claim. by_priority: it may be evicted whatever its queue uses."""
+    """The amounts that a gang gives as a victim of one claim. by_priority: it may be evicted whatever its queue
+    uses."""
 
     gang: Gang
     queue: Queue
@@ -62,7 +63,7 @@ class Loss(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is wrong with a set of victims; nothing: it may be evicted."""
+    """The objections to a set of victims; without any, the set may be evicted."""
 
     too_many: Sequence[Gang] = ()  # their queues give enough without them
     # That much must come from inside these queues, which it does not.
@@ -71,8 +72,8 @@ class Verdict(NamedTuple):
 
 
 def waits_by_order(queues: Queues, gang: Gang) -> bool:
-    """Whether order alone gives the gang the fair share of its queue: past use counts, and it has not been first of
-    those that compete for its nodes for FIRST_S."""
+    """Returns whether order alone gives the gang the fair share of its queue: past use counts, and the gang has not
+    been first of those that compete for its nodes for FIRST_S."""
     since = gang.preemption.head_since
     return bool(queues.half_life_s) and (since is None or queues.now < since + FIRST_S)
 
@@ -135,8 +136,8 @@ class Claim:
     # --- before victims are chosen -------------------------------------------------------------
 
     def gives(self, queue: Queue) -> bool:
-        """Whether the queue may give something. What the gang takes inside its own department is not known yet, so it
-        is taken to be the most possible; judge() decides."""
+        """Returns whether the queue may give something. The amount that the gang takes inside its own department is not
+        known yet, so it is taken to be the most possible; judge() decides."""
         return bool(self._giving_rules(queue))
 
     def _giving_rules(self, queue: Queue) -> Sequence[str]:
@@ -168,25 +169,27 @@ class Claim:
         return RULES if by_share or self._deserves_too_much(other) else (DESERVED,)
 
     def _deserves_too_much(self, queue: Queue) -> bool:
-        """Whether deserved amounts beside it exceed what there is, so that each is worth its fair share of that."""
+        """Returns whether the queue's own amount exceeds its fair share of a resource, as where deserved amounts beside
+        it exceed the capacity, so that each is worth its fair share of that."""
         return any(self._own(queue, r) > self._share(queue, r) for r in self._need)
 
     @property
     def resources(self) -> Sequence[str]:
-        """That are compared."""
+        """The resources that are compared, by name."""
         return list(self._need)
 
     def limit(self, queue: Queue, resource: str) -> int:
-        """What the claimant's queue, or one above it, may use by fair share."""
+        """Returns how much the claimant's queue, or one above it, may use by fair share."""
         return self._limit(FAIR_SHARE, queue, resource)
 
     def above_limits(self) -> list[Shortfall]:
-        """What the claimant's queue and those above it would use above their fair shares."""
+        """Returns by how much the claimant's queue and those above it would exceed their fair shares; empty: none
+        would."""
         return self._short(FAIR_SHARE, self.queue.path[:-1])
 
     def exceeds_own(self) -> bool:
-        """Whether the claimant's queue, or one above it, would use more than it deserves; where it has no deserved
-        amount, more than its fair share."""
+        """Returns whether the claimant's queue, or one above it, would use more than it deserves; where it has no
+        deserved amount, more than its fair share."""
         return any(
             self.would_use(queue, resource) > self._limit(DESERVED, queue, resource)
             for queue in self.queue.path[:-1]
@@ -203,8 +206,8 @@ class Claim:
         ]
 
     def may_give(self, victim: Gang, *, only_whole: bool = True) -> bool:
-        """Whether the victim's queue may give it, or some of its surplus, as the first of all victims. only_whole: it
-        has none."""
+        """Returns whether the victim's queue may give the victim, or some of its surplus, as the first of all victims.
+        only_whole: the victim has no surplus."""
         if victim.account is None:
             return False
         queue, amounts = self._queues.by_name[victim.account.queue], self._queues.staying(victim)
@@ -231,7 +234,8 @@ class Claim:
         return more_s * own.seen.weight < TURN_S
 
     def keeps_guarantee(self, queue: Queue, amounts: Sums) -> bool:
-        """Whether the queue, and each above it that the claimant is not in, keeps its guarantee without the amounts."""
+        """Returns whether the queue, and each above it that the claimant is not in, keeps its guarantee without the
+        amounts."""
         if (guarantees := self._guarantees.get(queue)) is None:
             guarantees = self._guarantees[queue] = [
                 (above, resource, least)
@@ -276,15 +280,15 @@ class Claim:
             add(queue.children, rank)
 
     def _times_its_share(self, queue: Queue) -> float:
-        """How much more than its share it uses, as a part of the share, of the resource where that is most."""
+        """Returns the queue's use divided by its share, of the resource where that is most."""
         terms = self._terms_of(FAIR_SHARE, queue, 0)
         return max([self._used(queue, name) / max(1, share) for name, _, share in terms])
 
     # --- after victims were chosen -------------------------------------------------------------
 
     def judge(self, losses: Sequence[Loss]) -> Verdict:
-        """Whether all of them may be evicted together. The smaller ones of a queue go first, because it may give a
-        gang only while it is above its share."""
+        """Returns the objections to evicting all of them together. Victims by priority go first, then the smaller ones,
+        because a queue may give a gang only while it is above its share."""
         by_queue: dict[Queue, Sums] = {}
         for loss in losses:
             add(by_queue.setdefault(loss.queue, {}), loss.amounts, 1)
@@ -307,8 +311,9 @@ class Claim:
     def _short_of_deserved(
         self, too_many: Sequence[Gang], rules: dict[int, list[str]]
     ) -> Sequence[Shortfall]:
-        """What must come from inside the claimant's queues so that the rule of deserved amounts applies to the first
-        of the victims that other queues may not give."""
+        """Returns what must come from inside the claimant's queues so that the rule of deserved amounts applies to the
+        first of the victims that other queues may not give. Victims to which it applies already, or never does, are
+        skipped; empty: all are."""
         for gang in too_many:
             assert gang.account is not None
             index = self._index(self._queues.by_name[gang.account.queue])
@@ -319,8 +324,8 @@ class Claim:
     def _rules_by_level(
         self, losses: Sequence[Loss]
     ) -> tuple[dict[int, list[str]], Sequence[Queue]]:
-        """By the level in common: the rules by which the claimant is entitled. If there are none: its queues below
-        that level."""
+        """Returns the rules by which the claimant is entitled, by the level in common, and the claimant's queues below
+        the first level that has none; empty: each level has one."""
         rules: dict[int, list[str]] = {}
         levels: dict[int, dict[str, None]] = {}
         for loss in losses:
@@ -348,7 +353,7 @@ class Claim:
         )
 
     def _gives_down(self, rule: str, giver: Queue, index: int, amounts: Sums) -> bool:
-        """Whether the queue, and each above it below the level in common, may give that much."""
+        """Returns whether the queue, and each above it below the level in common, may give that much by the rule."""
         return all(
             queue.seen.reclaimable and self._may_lose(rule, queue, index, amounts)
             for queue in self._down(giver, index)
@@ -399,7 +404,7 @@ class Claim:
         return own_amount(self._queues, queue, resource)
 
     def _limit(self, rule: str, queue: Queue, resource: str) -> int:
-        """What the claimant's queue may use by the rule."""
+        """Returns how much the claimant's queue may use by the rule."""
         share = self._share(queue, resource)
         own = self._own(queue, resource) if rule == DESERVED else 0
         return min(own, share) if own else share
@@ -410,7 +415,8 @@ class Claim:
         return [r for r in self._need if all(self._own(queue, r) for queue in up)]
 
     def _short(self, rule: str, up: Sequence[Queue]) -> list[Shortfall]:
-        """What the queues would use above their limit."""
+        """Returns by how much the queues would exceed their limit. Where the rule compares nothing: the whole need, of
+        the first queue."""
         if not self._rule_resources(rule, len(up)):
             return [Shortfall(up[0], self._need)]
         found = []
@@ -426,11 +432,11 @@ class Claim:
         return found
 
     def _will_use(self, queue: Queue, resource: str) -> int:
-        """Without victims, with what claims in flight will take."""
+        """Returns what the queue uses without victims, with what claims in flight will take."""
         return self._used(queue, resource) + self._gained.get(queue, {}).get(resource, 0)
 
     def would_use(self, queue: Queue, resource: str) -> int:
-        """What the claimant's queue, or one above it, would use with the gang."""
+        """Returns what the claimant's queue, or one above it, would use with the gang."""
         return self._will_use(queue, resource) + self._need[resource]
 
     def _may_be_entitled(self, rule: str, up: Sequence[Queue]) -> bool:
@@ -448,7 +454,7 @@ class Claim:
         return own + sum(self._used(giver, resource) for giver in inside)
 
     def _kept(self, rule: str, queue: Queue, resource: str) -> int:
-        """What the rule lets another queue keep."""
+        """Returns how much the rule lets another queue keep."""
         return (self._share if rule == FAIR_SHARE else self._own)(queue, resource)
 
     def _is_above(self, rule: str, queue: Queue, index: int) -> bool:
@@ -456,8 +462,8 @@ class Claim:
         return any(will_use - self._frees(queue, name) > kept for name, will_use, kept in terms)
 
     def _may_lose(self, rule: str, queue: Queue, index: int, amounts: Sums) -> bool:
-        """Whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts) frees, and
-        not too little without the victim."""
+        """Returns whether the queue uses more than the rule lets it keep, of a resource that the victim (amounts)
+        frees, and not too little without the victim. Sets kept_a_share where keeps_shares refuses that."""
         for resource, will_use, kept in self._terms_of(rule, queue, index):
             used, amount = will_use - self._frees(queue, resource), amounts.get(resource, 0)
             if not amount or used <= kept:
@@ -510,7 +516,7 @@ def exceeds_share(queues: Queues, gang: Gang, need: Sums) -> bool:
 
 
 def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority: bool) -> bool:
-    """Whether the claimant's minimum entitles it to all of the victim. by_priority: down to the guarantees."""
+    """Returns whether the claimant's minimum entitles it to all of the victim. by_priority: down to the guarantees."""
     if claimant.account is None or victim.account is None or not queues.enabled:
         return False
     mine, theirs = (

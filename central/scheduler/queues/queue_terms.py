@@ -1,5 +1,5 @@
-"""What a Queue object entitles its queue to, and what limits it, in the sums that are counted. Read once for each
-version of the object."""
+"""Terms of a Queue object: what its queue is entitled to, and what limits it, in the sums that are counted. Read once
+for each version of the object."""
 
 from dataclasses import dataclass
 

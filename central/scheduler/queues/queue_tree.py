@@ -162,7 +162,7 @@ class Queues:
             yield PrioritySeen(name, value)
 
     def histories(self) -> dict[str, QueueHistory]:
-        """What queues have used and received until now, by name."""
+        """Returns what queues have used and received until now, by name."""
         self.record_all_usage()
         return {name: queue.history() for name, queue in self.by_name.items()}
 
@@ -194,7 +194,7 @@ class Queues:
         return named.replace("/", "_")
 
     def priority_of(self, gang: Gang) -> int | None:
-        """Of the PriorityClass that the PodGroup names; None: no such class, or none named."""
+        """Returns the value of the PriorityClass that the PodGroup names; None: no such class, or none named."""
         return self._priorities.get(gang.object.priority_class) if gang.object else None
 
     def update(self, gang: Gang) -> bool:
@@ -296,7 +296,8 @@ class Queues:
         return mean * self.half_life_s / log(2)
 
     def record_all_usage(self) -> None:
-        """Of the queues in the tree, before what decides how it counts changes."""
+        """Adds the usage until now to the history of each queue in the tree. Called before a change of how usage
+        counts."""
         for queue in self.root:
             self.record_usage(queue)
 
@@ -372,7 +373,7 @@ class Queues:
 
     @property
     def claims(self) -> Mapping[GangKey, ClaimInFlight]:
-        """By the claiming gang."""
+        """The claims in flight, by the claiming gang."""
         return self.in_flight.by_gang
 
     def end_claim(self, key: GangKey) -> None:
@@ -380,7 +381,7 @@ class Queues:
             self._changed()
 
     def staying(self, gang: Gang) -> Sums:
-        """What the gang, which has an account, uses without its pods that terminate."""
+        """Returns what the gang, which has an account, uses without its terminating pods."""
         return self.in_flight.staying(gang, self.by_name)
 
     def _changed(self) -> None:

@@ -18,7 +18,7 @@ NAMESPACE, USER = "namespace", "user"  # kinds of tenants of a queue
 
 @dataclass(slots=True)
 class TenantUsage:
-    """What the gangs of one namespace or user use of a queue, and how many they are."""
+    """The usage of a queue by the gangs of one namespace or user, and how many these are."""
 
     used: Sums = field(default_factory=dict)
     running: int = 0
@@ -84,7 +84,7 @@ class Queue:
         return cls(seen, terms_of(seen, GpuCurrency()))
 
     def borrows(self, resource: str) -> bool:
-        """Whether borrowingLimit, and not capability, limits its use of the resource."""
+        """Returns whether borrowingLimit, and not capability, limits the queue's use of the resource."""
         return resource in self._terms.borrowing
 
     def __iter__(self) -> Iterator["Queue"]:
@@ -104,12 +104,12 @@ class Queue:
         self._by_priority.remove(gang)
 
     def adopt_gangs(self, before: "Queue") -> None:
-        """Those of the queue that this one replaces."""
+        """Takes over the gangs of the queue that this one replaces."""
         self.gangs, self._by_priority = before.gangs, before._by_priority
 
     @property
     def usage_by_priority(self) -> UsageByPriority:
-        """What its own gangs use."""
+        """The usage of the queue's own gangs, by their priority."""
         return self._by_priority
 
     def charge(self, namespace: str, user: str, used: Sums, times: int) -> None:
@@ -125,7 +125,8 @@ class Queue:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is the part of a namespace in a queue, NAMESPACE/QUEUE, without an object of its own."""
+        """Returns whether the queue is the part of a namespace in another one, NAMESPACE/QUEUE, without an object of
+        its own."""
         return "/" in self.name
 
     def siblings(self, other: "Queue") -> tuple["Queue", "Queue"] | None:
@@ -144,14 +145,15 @@ class Queue:
 
     @property
     def uncharged(self) -> Sums:
-        """What its history does not count: its deserved amount, where all of those fit."""
+        """The amounts that the queue's history does not count: what it deserves, of resources of which all siblings'
+        deserved amounts fit."""
         if not self._weights:
             return self.deserved
         return {name: own for name, own in self.deserved.items() if name not in self._weights}
 
     @property
     def below_deserved(self) -> bool:
-        """Whether it uses less than its deserved amount, in every resource of that."""
+        """Returns whether the queue has a deserved amount, and uses less than that of every resource in it."""
         return bool(self.deserved) and all(
             self.used.get(resource, 0) < own for resource, own in self.deserved.items()
         )
@@ -192,7 +194,8 @@ class Queue:
 
     @property
     def received(self) -> float:
-        """What it has received for its weight while others waited, to be compared with its siblings."""
+        """The service that the queue has received for its weight while others waited, to be compared with its siblings:
+        seconds in which it had everything, divided by its weight."""
         return self._received.amount
 
     def receive(self, now: float, total: Sums) -> None:
@@ -213,8 +216,8 @@ class Queue:
         return QueueHistory(self.seen.parent, waits, self.past_usage, self._received)
 
     def keep_history(self, before: QueueHistory, now: float) -> None:
-        """What the queue that this one replaces has used and received. Under another parent it begins level with its
-        siblings there."""
+        """Takes over what the queue that this one replaces has used and received. Under another parent it begins level
+        with its siblings there."""
         self.past_usage = before.past_usage
         if self.seen.parent != before.parent:
             self._received = ReceivedService(before.received.most)
@@ -224,13 +227,13 @@ class Queue:
             self._received = replace(before.received, idle_since=now)
 
     def running(self) -> int:
-        """How many gangs use anything of it."""
+        """Returns how many gangs use anything of the queue."""
         return sum(usage.running for (kind, _), usage in self.tenants.items() if kind == NAMESPACE)
 
 
 @dataclass(frozen=True, slots=True)
 class TermsInUse:
-    """Which terms the queues of a tree have at all. Most clusters have few of them."""
+    """The kinds of terms that the queues of a tree have at all. Most clusters have few of them."""
 
     guarantees: bool = False
     restricted: bool = False  # rules or limits for namespaces

@@ -1,4 +1,4 @@
-"""What a queue may start. Pure.
+"""Policies by which a queue may start pods of a gang. Pure.
 
 Ordering needs no fair shares: the queue with the lowest usage level is served next, which is
 water-filling step by step. Fair shares are computed (entitlement.py) only where one queue wants
@@ -61,7 +61,7 @@ class StartRequest(NamedTuple):
 def refusal(
     queues: Queues, min_resources: MinResources, gang: Gang, groups: Sequence[tuple[PodSpec, int]]
 ) -> str:
-    """Why the gang's queue may not start these pods (by class, with counts) now; empty: it may."""
+    """Returns why the gang's queue may not start these pods (by class, with counts) now; empty: it may."""
     if gang.account is None:
         return ""
     queue = queues.by_name[gang.account.queue]
@@ -104,7 +104,7 @@ def open_leaf(request: StartRequest) -> str:
 
 
 def first_in_first_out(request: StartRequest) -> str:
-    """With dequeueStrategy fifo only the first ready gang of the queue starts."""
+    """Refuses a gang behind the first ready gang of a queue with dequeueStrategy fifo, unless it has started."""
     queue, gang = request.queue, request.gang
     if queue.seen.fifo and not gang.started:
         first = request.queues.fifo.first(queue.name)
@@ -115,7 +115,7 @@ def first_in_first_out(request: StartRequest) -> str:
 
 
 def within_capability(request: StartRequest) -> str:
-    """No queue, and none above it, uses more than its capability."""
+    """Refuses pods with which the queue, or one above it, would use more than its capability."""
     for above in request.queue.path:
         for resource, most in above.capability.items():
             if amount := request.need.get(resource, 0):
@@ -130,8 +130,8 @@ def within_capability(request: StartRequest) -> str:
 
 
 def leaves_guarantees(request: StartRequest) -> str:
-    """What other queues are guaranteed and do not use stays free, except for what the queue itself, or one above
-    it, is guaranteed: a guarantee of more than the cluster has stops no other guaranteed queue."""
+    """Refuses pods that would take what other queues are guaranteed and do not use, except for what the queue itself,
+    or one above it, is guaranteed: a guarantee of more than the cluster has stops no other guaranteed queue."""
     if not request.queues.terms.guarantees:
         return ""
     for resource, amount in request.need.items():
@@ -150,7 +150,7 @@ def leaves_guarantees(request: StartRequest) -> str:
 
 
 class _Free(NamedTuple):
-    """What nobody uses: what claims in flight of other gangs will take, and what is left."""
+    """Unused capacity: what claims in flight of other gangs will take, and what is left."""
 
     left: int
     claimed: int
@@ -164,7 +164,7 @@ def _free(request: StartRequest, resource: str) -> _Free:
 
 
 def _withheld_for(request: StartRequest, other: Queue, resource: str) -> int:
-    """What is withheld for the other queue's guarantee, beside what claims in flight will take for it."""
+    """Returns how much is withheld for the other queue's guarantee, beside what claims in flight will take for it."""
     unused = _unused_guarantee(request.queues, other, resource)
     if not unused:
         return 0
@@ -174,7 +174,7 @@ def _withheld_for(request: StartRequest, other: Queue, resource: str) -> int:
 def _free_beside_guarantees(
     request: StartRequest, resource: str, amount: int
 ) -> tuple[_Free, int, list[str]]:
-    """What is free, what of it is withheld for guarantees, and for which queues."""
+    """Returns what is free, how much is withheld for guarantees, and the names of the queues that have these."""
     queue = request.queue
     withheld, owners = 0, []
     for inner, outer in zip(queue.path, queue.path[1:], strict=False):
@@ -188,7 +188,8 @@ def _free_beside_guarantees(
 
 
 def within_running_gangs(request: StartRequest) -> str:
-    """No queue, and no namespace or user in it, runs more gangs than its limit."""
+    """Refuses to start a gang with which the queue, one above it, or a namespace or user in these would run more gangs
+    than its limit."""
     if request.gang.account is None or request.gang.account.used:
         return ""
     for above in request.queue.path:
@@ -225,8 +226,8 @@ def within_tenant_amounts(request: StartRequest) -> str:
 
 
 def never_evicted_within_deserved(request: StartRequest) -> str:
-    """What is never evicted can't be reclaimed, so it stays inside the deserved amounts of its queue and of each
-    above it: of the resources that these name. More would take from others for good."""
+    """Refuses pods of gangs that are never evicted beyond the deserved amounts of their queue and of each above it, of
+    the resources that these name: such gangs can't be reclaimed, so more would take from others for good."""
     if not request.gang.never_evicted:
         return ""
     for above in request.queue.path:
@@ -279,14 +280,15 @@ OF_AMOUNTS = (within_running_gangs, within_tenant_amounts, within_capability, le
 
 
 def _claimed(queues: Queues, gang: Gang, counted: Counted, resource: str) -> int:
-    """What claims in flight of other gangs will use of the queue, or its tenant, beyond what pods that terminate use
-    now."""
+    """Returns how much claims in flight of other gangs will use of the queue, or its tenant, beyond what terminating
+    pods use now; at least 0."""
     return max(0, in_flight(queues, gang, counted, resource))
 
 
 def in_flight(queues: Queues, gang: Gang, counted: Counted, resource: str) -> int:
-    """What claims in flight of other gangs will use, less what pods that terminate use now. A more urgent gang of the
-    claimant's queue need not keep the former: it would evict the claimant as soon as that has started."""
+    """Returns how much claims in flight of other gangs will use of the queue, or its tenant, less what terminating pods
+    use now. Claims of less urgent gangs of the gang's own queue do not count: it would evict these gangs as soon as
+    they have started."""
     in_flight, by_name = queues.in_flight, queues.by_name
     if in_flight.none:
         return 0
@@ -304,7 +306,7 @@ def in_flight(queues: Queues, gang: Gang, counted: Counted, resource: str) -> in
 def outstanding(
     queues: Queues, min_resources: MinResources, gang: Gang, queue: Queue, resource: str
 ) -> int:
-    """What other gangs of the queue and its descendants have not taken of their minResources."""
+    """Returns how much other gangs of the queue and its descendants have not taken of their minResources."""
     by_name, currency = queues.by_name, queues.currency
     return sum(
         currency.counted(sums).get(resource, 0)
@@ -339,7 +341,8 @@ def _named(queue: Queue, above: Queue) -> str:
 
 
 def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
-    """What makes the answers of the policies differ for gangs of one queue; empty: nothing."""
+    """Returns the properties that make the answers of the policies differ for gangs of one queue; empty: there are
+    none."""
     own: tuple[object, ...] = ()
     if queues.terms.restricted:
         own = (gang.namespace, access.accounts(gang))
@@ -352,7 +355,7 @@ def tenant(queues: Queues, gang: Gang) -> tuple[object, ...]:
 
 
 def _unused_guarantee(queues: Queues, queue: Queue, resource: str) -> int:
-    """What must stay free for the guarantees of the queue and its descendants."""
+    """Returns how much must stay free for the guarantees of the queue and its descendants."""
     cache = queues.cache
     if (found := cache.get((queue.name, resource))) is None:
         own = queue.guarantee.get(resource, 0) - queue.used.get(resource, 0)

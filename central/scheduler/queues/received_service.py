@@ -1,4 +1,4 @@
-"""What a queue has received for its weight while others waited. Pure arithmetic."""
+"""The service that a queue has received for its weight while others waited. Pure arithmetic."""
 
 from dataclasses import dataclass
 from math import inf
@@ -8,7 +8,7 @@ MOST_OWED_S = 7 * 86400.0  # of the whole, to a queue that waits for what it nev
 
 @dataclass(slots=True, eq=False)
 class ReceivedService:
-    """Compared between the children of one queue only."""
+    """The service of one queue. Only the children of one queue are compared."""
 
     most: float = 0.0  # amount of any child, ever
     amount: float = 0.0  # seconds in which the queue had everything, divided by its weight
@@ -25,6 +25,7 @@ class ReceivedService:
         self.amount = max(self.amount, siblings.most - MOST_OWED_S / weight)
 
     def begin_waiting(self, now: float, siblings: "ReceivedService") -> None:
-        """The first gang of the queue is pending. It is owed nothing for the time in which none was."""
+        """Raises the amount to the highest of all siblings, unless the queue waits on without a gap. The first gang of
+        the queue is pending, and the time in which none was gives no credit."""
         if now > self.idle_since:
             self.amount = max(self.amount, siblings.most)

@@ -1,4 +1,4 @@
-"""What a quota lacks for a gang: only victims inside the queue can free it."""
+"""Shortfalls: what a quota lacks for a gang. Only victims inside the queue can free it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Shortfall(NamedTuple):
     user: str = ""  # the same of the user, as Account.user
 
     def counts(self, victim: Gang, queue: Queue) -> bool:
-        """Whether what the victim, which is of this queue, uses counts for the quota."""
+        """Returns whether the usage of the victim, which is of this queue, counts for the quota."""
         user = victim.account.user if victim.account is not None else ""
         mine = self.namespace in ("", victim.namespace) and self.user in ("", user)
         return mine and self.queue in queue.path

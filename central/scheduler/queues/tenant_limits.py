@@ -33,7 +33,7 @@ class Tenant(NamedTuple):
     user: str = ""
 
     def never_starts(self, need: Sums) -> bool:
-        """Whether its limits refuse the need even if nothing else of it runs."""
+        """Returns whether the tenant's limits refuse the need even if nothing else of it runs."""
         return self.most_gangs == 0 or any(
             need.get(name, 0) > self.most[name] for name in self.most
         )
@@ -43,8 +43,8 @@ class Tenant(NamedTuple):
         return self.queue, NAMESPACE if self.namespace else USER, self.namespace or self.user
 
     def gangs_refusal(self, where: str, claimed: Callable[[str], int]) -> str:
-        """Why it may not run one gang more; empty: it may. where: the queue, for users. claimed: what claims in flight
-        of other gangs will use of it, by resource."""
+        """Returns why the tenant may not run one gang more; empty: it may. where: the queue, for users. claimed: what
+        claims in flight of other gangs will use of it, by resource."""
         if self.most_gangs is None:
             return ""
         running, kept_gangs = self.usage.running, claimed(GANGS)
@@ -55,7 +55,7 @@ class Tenant(NamedTuple):
         return f"{never}{runs}, and may run {self.most_gangs} at a time"
 
     def amounts_refusal(self, need: Sums, where: str, claimed: Callable[[str], int]) -> str:
-        """As gangs_refusal(), of what it may use."""
+        """Returns why the tenant may not use the need as well; all else as in gangs_refusal()."""
         used = self.usage.used
         for resource, most in self.most.items():
             amount, have = need.get(resource, 0), used.get(resource, 0)
@@ -73,8 +73,8 @@ class Tenant(NamedTuple):
     def shortfall(
         self, need: Sums, in_flight: Callable[[str], int], *, starts: bool
     ) -> Shortfall | None:
-        """What its own victims must free. in_flight: what claims of other gangs will take, less what pods that
-        terminate use. starts: the gang is not counted as running yet. None: nothing."""
+        """Returns what the tenant's own victims must free; None: nothing. in_flight: what claims of other gangs will
+        take, less what terminating pods use. starts: the gang is not counted as running yet."""
         used = self.usage.used
         lacks = {
             resource: over
@@ -90,20 +90,21 @@ class Tenant(NamedTuple):
 
 
 def running_gangs(running: int, claimed: int) -> str:
-    """In words. claimed: gangs that will start when the victims of their claims have gone."""
+    """Returns the number of running gangs, in words. claimed: gangs that will start when the victims of their claims
+    have gone."""
     also = f", and keeps {claimed} for gangs whose victims terminate" if claimed else ""
     return wording.counted(running, "gang") + also
 
 
 def kept(resource: str, claimed: int) -> str:
-    """What claims in flight will use beside what is used, as the end of a clause; empty: nothing."""
+    """Returns what claims in flight will use beside what is used, as the end of a clause; empty: nothing."""
     if not claimed:
         return ""
     return f", {wording.are(resource, claimed)} kept for gangs whose victims terminate"
 
 
 def tenants(currency: GpuCurrency, gang: Gang, queue: Queue) -> Iterator[Tenant]:
-    """Those that the gang counts for in the queue, as far as they are limited there."""
+    """Yields the tenants that the gang counts for in the queue, as far as they are limited there."""
     seen, namespace = queue.seen, gang.namespace
     if seen.namespace_gangs is not None or seen.namespace_amounts:
         usage = queue.tenants.get((NAMESPACE, namespace), _NOTHING)
@@ -119,7 +120,8 @@ def tenants(currency: GpuCurrency, gang: Gang, queue: Queue) -> Iterator[Tenant]
 
 
 def user_of(gang: Gang) -> str:
-    """Whom the gang counts for, as reasons name it."""
+    """Returns the user that the gang counts for, as reasons name it; without one, the pods of its namespace that have
+    none."""
     first = min(
         gang.members.values(), key=lambda pod: (pod.seen.created, pod.seen.order), default=None
     )

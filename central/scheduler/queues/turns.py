@@ -1,10 +1,10 @@
-"""Whose turn it is: the level of a queue in the order between queues, and who passes a reservation of another queue.
+"""Turns: the level of a queue in the order between queues, and which gangs pass a reservation of another queue.
 
 Where gangs are larger than their queues' shares, what queues use at one moment says nothing: whenever a gang ends,
 both use nothing. So each queue counts what it has received for its weight, as start-time fair queueing does (Goyal,
 Vin, Cheng 1996): the dominant share that it uses above its deserved amount, times seconds, divided by its weight. A
-queue is owed only what its siblings receive while it waits: when it begins to wait it is level with the sibling that
-has received most, so nobody saves up turns by not asking.
+queue gains on its siblings only while it waits: when it begins to wait it is level with the sibling that has received
+most, so an idle queue saves up no turns.
 
 The same currency decides who passes a reservation of another queue, and until when a gang that started from one is safe
 from fair shares (queue_claims.py).
@@ -27,8 +27,8 @@ Level = tuple[bool, bool, int, int, float, float, float]
 
 
 class QueueTurns:
-    """In one pass over the pending gangs. With --usage-half-life the past decides, which shares do not know, with
-    the next hour: queues that have received nearly as much share what is free now."""
+    """The order between queues in one pass over the pending gangs. With --usage-half-life the past decides, which
+    shares do not know, with the next hour: queues that have received nearly as much share what is free now."""
 
     def __init__(self, queues: Queues, shares: FairShares, *, compares: bool = True) -> None:
         """shares: found so far; a pass does not change what queues use and request together, so the first finding
@@ -63,7 +63,7 @@ class QueueTurns:
         return -lowest
 
     def exceeds(self, queue: Queue, need: Sums) -> bool:
-        """Whether the queue would use more than its fair share."""
+        """Returns whether the queue would use more than its fair share; False where shares are not compared."""
         if not self.compares_shares:
             return False
         for resource, amount in need.items():
@@ -76,8 +76,9 @@ class QueueTurns:
         return False
 
     def passes(self, gang: Gang, head: Gang) -> bool:
-        """Whether the gang comes before the head of another queue that has a reservation, and so may take it: its queue
-        comes first by deserved amount, priority and what both have received, or the gang by priority."""
+        """Returns whether the gang comes before the head of another queue that has a reservation, and so may take the
+        reserved capacity: its queue comes first by deserved amount, priority and what both have received, or the gang
+        by priority."""
         by_name = self._queues.by_name
         siblings = by_name[gang.queue].siblings(by_name[head.queue])
         if siblings is None:
@@ -96,7 +97,8 @@ class QueueTurns:
         )
 
     def _received(self, queue: Queue) -> float:
-        """What it has received for its weight until now; of the past, what it will have received in a while."""
+        """Returns what the queue has received for its weight until now; where the past decides, what it will have
+        received AHEAD_S from now."""
         queues = self._queues
         if not self._by_past:
             return queues.received(queue)

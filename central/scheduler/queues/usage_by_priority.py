@@ -1,4 +1,4 @@
-"""What the gangs of a queue use, by their priority: how much a more urgent gang of the queue might take.
+"""Usage of a queue's gangs, by their priority: how much a more urgent gang of the queue might take.
 
 Kept up to date gang by gang, because each of thousands of claimants asks, and a queue may have as many gangs.
 """
@@ -19,12 +19,12 @@ class UsageByPriority:
         self._counted: dict[GangKey, tuple[int, Mapping[str, int]]] = {}
 
     def add(self, gang: Gang, used: Mapping[str, int]) -> None:
-        """A gang that is not counted yet."""
+        """Counts a gang that is not counted yet."""
         self._counted[gang.key] = gang.priority, used
         self._count(gang, gang.priority, used, 1)
 
     def remove(self, gang: Gang) -> None:
-        """Of a gang that uses nothing there is nothing to remove."""
+        """Takes off what the gang was counted with: nothing if it uses nothing."""
         if (counted := self._counted.pop(gang.key, None)) is not None:
             self._count(gang, *counted, -1)
 
@@ -36,7 +36,7 @@ class UsageByPriority:
             self.add(gang, counted[1])
 
     def below(self, priority: int, namespace: str | None = None) -> Sums:
-        """Of all gangs with a lower priority. namespace: only of those in it."""
+        """Returns what all gangs with a lower priority use. namespace: only those in it."""
         every = self._in_all if namespace is None else self._in_namespace.get(namespace, {})
         found: Sums = {}
         for each, used in every.items():
@@ -45,7 +45,7 @@ class UsageByPriority:
         return found
 
     def lowest(self) -> float:
-        """Of the gangs that use anything; inf: none does."""
+        """Returns the lowest priority of the gangs that use anything; inf: none does."""
         return min(self._in_all, default=inf)
 
     def content(self) -> tuple[object, ...]:

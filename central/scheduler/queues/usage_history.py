@@ -18,13 +18,13 @@ class DecayedUsage:
 
     @classmethod
     def kept(cls, at: float, means: Iterable[tuple[str, float]]) -> "DecayedUsage":
-        """As it was at that time."""
+        """Returns a history with these means, as it was at that time."""
         return cls(dict(means), at)
 
     def means(
         self, now: float, used: Resources, deserved: Resources, half_life_s: float
     ) -> Mapping[str, float]:
-        """As advance() would leave them; nothing changes."""
+        """Returns the means as advance() would leave them; nothing changes."""
         copy = DecayedUsage.kept(self._at, self._mean.items())
         copy.advance(now, used, deserved, half_life_s)
         return copy._mean
