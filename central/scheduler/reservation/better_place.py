@@ -1,4 +1,4 @@
-"""Whether a gang that has a reservation could fit earlier, or where fewer GPUs lack, by counts alone.
+"""Checks by counts alone whether a gang that has a reservation could fit earlier, or where fewer GPUs lack.
 
 A better place is looked for every few seconds, and each search is a number of trial placements. Most find what the gang
 has already: too little was freed since. The bounds here are no more than what any place can have, so a search that they
@@ -84,7 +84,8 @@ def least_lacking(
 
 
 def _cheapest(of: Ints, domains: int, free: Ints, most: Ints, request: tuple[int, int]) -> float:
-    """of: the rows' domains; -1: none. most: by row, the units that fit. request: GPUs of a unit, and units."""
+    """Returns the fewest GPUs that all units lack in one domain; inf: no domain fits them. of: the rows' domains; -1:
+    none. most: by row, the units that fit. request: GPUs of a unit, and units."""
     unit, units = request
     of_row = np.maximum(of, 0)
     whole = np.minimum(free // unit, most)

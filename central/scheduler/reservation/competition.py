@@ -1,4 +1,4 @@
-"""Which gangs compete for reservations.
+"""Competition for reservations: whether two gangs could use the same nodes.
 
 Design: docs/design/reservations.md
 """

@@ -39,8 +39,8 @@ MAX_NARROWING = 5  # trial placements for a better place at the same start
 def plan_reservation(
     state: ClusterState, gang: Gang, request: PlacementRequest, running: RunningPods, excluded: Ints
 ) -> Reservation | None:
-    """Where the gang fits first as running pods end; None: nowhere, even if all end. running: as of now. excluded:
-    rows reserved for other gangs, whose pods are not counted on."""
+    """Returns a reservation where the gang fits first as running pods end; None: it fits nowhere, even if all end.
+    running: as of now. excluded: rows reserved for other gangs, whose pods are not counted on."""
     now = running.now
     if not fits_when_empty(state.snapshot, request, np.zeros(0, dtype=np.int64)):
         return None
@@ -71,8 +71,9 @@ def plan_reservation(
 def _earliest(
     state: ClusterState, releasable: ReleasablePods, request: PlacementRequest
 ) -> tuple[int, TakenCapacity] | None:
-    """How many pods must end until the gang fits, and the capacity that it takes then. A lower bound, of the sums or
-    else of the counts, is often the answer; else bisection finds it between the bound and all."""
+    """Returns how many pods must end until the gang fits, and the capacity that it takes then; None: it never fits. A
+    lower bound, of the sums or else of the counts, is often the answer; else bisection finds it between the bound and
+    all."""
     high, least = len(releasable.pods), max(releasable.min_released(request), 1)
     if least > high:
         return None
@@ -131,7 +132,7 @@ def _latest_released(
 
 
 def _spans(snapshot: Snapshot, rows: Ints) -> list[int]:
-    """How many domains the rows are in, widest level first."""
+    """Returns how many domains the rows are in, widest level first."""
     return [len(np.unique(of[rows])) for of in snapshot.columns.domains.of]
 
 
@@ -165,7 +166,7 @@ def fits_without(
 
 @contextmanager
 def _hiding(snapshot: Snapshot, rows: Ints) -> Iterator[None]:
-    """Nothing is free on these rows inside the with block."""
+    """Takes what is free on these rows out of the snapshot, inside the with block."""
     columns = snapshot.columns
     amounts = np.maximum(columns.free[rows], 0)
     masks = [columns.gpus.free_mask[row] for row in rows.tolist()]
@@ -224,8 +225,8 @@ def _lacking(
     view: PodClassCapacity,
     request: PlacementRequest,
 ) -> Ints:
-    """By row: how many more pods its domain of the required level must fit. 2**40: the domain is
-    too small even without all releasable pods, or does not hold the gang's existing members."""
+    """Returns by row how many more pods its domain of the required level must fit. 2**40: the domain is too small even
+    without all releasable pods, or does not hold the gang's existing members, or the row is in none."""
     missing = np.zeros(len(snapshot.columns.names), dtype=np.int64)
     if request.required not in snapshot.columns.domains.levels:
         return missing
@@ -246,7 +247,7 @@ def _lacking(
 
 
 def _owner_name(state: ClusterState, pod: Pod, namespace: str) -> str:
-    """Of the pod's gang, for a message on an object of the namespace."""
+    """Returns the name of the pod's gang, or of a pod without one, for a message on an object of the namespace."""
     gang = state.gang_of(pod)
     if gang is not None:
         return gang.name_for(namespace)

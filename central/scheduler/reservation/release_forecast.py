@@ -1,5 +1,5 @@
-"""What is free once some running pods have gone: their capacity as arrays, and the snapshot without
-them. Reservations use it for pods that end, preemption for victims.
+"""Capacity that is free once some running pods have gone, as arrays, and the snapshot without these pods. Reservations
+use it for pods that end, preemption for victims.
 
 Design: docs/design/reservations.md
 """
@@ -52,7 +52,7 @@ class PlacedPods(NamedTuple):
         )
 
     def only(self, chosen: Ints) -> "PlacedPods":
-        """Those with these indices, and their classes."""
+        """Returns the pods with these indices, and their classes."""
         used = np.zeros(len(self.classes), dtype=np.bool_)
         used[self.podclass[chosen]] = True
         number = np.cumsum(used) - 1
@@ -65,7 +65,7 @@ class PlacedPods(NamedTuple):
         )
 
     def amounts(self, snapshot: Snapshot) -> Ints:
-        """What they request, by pod and column."""
+        """Returns what the pods request, by pod and column."""
         vectors = np.zeros((max(len(self.classes), 1), snapshot.columns.width), dtype=np.int64)
         for vector, spec in zip(vectors, self.classes, strict=False):
             view = snapshot.view(spec)
@@ -75,13 +75,13 @@ class PlacedPods(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """What pods free when they end, with one entry per pod: its row, and amounts by column."""
+    """Amounts that pods free when they end, with one entry per pod: its row, and amounts by column."""
 
     rows: Ints
     amounts: Ints
 
     def by_row(self, column: int, size: int) -> Ints:
-        """Of one column, for so many rows."""
+        """Returns the amounts of one column by row, for so many rows."""
         found: Ints = np.zeros(size, dtype=np.int64)
         np.add.at(found, self.rows, self.amounts[:, column])
         return found
@@ -114,7 +114,7 @@ class ReleasablePods:
             self.whole_gpus[index] = bool(share) and self._is_alone(index)
 
     def _is_alone(self, index: int) -> bool:
-        """Whether no other pod has a share of the pod's GPU."""
+        """Returns whether no other pod has a share of the pod's GPU."""
         left = self._snapshot.columns.gpus.free_shares[int(self.rows[index])]
         gpu = self.pods[index].gpus.bit_length() - 1
         return left.get(gpu, WHOLE) + int(self._shares[index]) >= WHOLE
@@ -260,7 +260,7 @@ class DraftMark(NamedTuple):
 
 
 def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
-    """What the draft has taken since the mark."""
+    """Returns what the draft has taken since the mark."""
     snapshot, taken, masks = draft.snapshot, draft.assignments[since.assignments :], since.masks
     rows = sorted({assignment.row for assignment in taken})
     index = {row: place for place, row in enumerate(rows)}
@@ -281,7 +281,7 @@ def taken_capacity(draft: Draft, since: DraftMark) -> TakenCapacity:
 
 
 def fits_when_empty(snapshot: Snapshot, request: PlacementRequest, excluded: Ints) -> bool:
-    """Whether some domain would fit the request if it were empty. excluded: rows not to use."""
+    """Returns whether some domain would fit the request if it were empty. excluded: rows not to use."""
     if request.required not in ("", *island_masks.ON_NODE, *snapshot.columns.domains.levels):
         return False
     fits = np.ones(1, dtype=np.bool_)
@@ -295,7 +295,7 @@ def fits_when_empty(snapshot: Snapshot, request: PlacementRequest, excluded: Int
 
 
 def fits_by_counts(snapshot: Snapshot, request: PlacementRequest) -> bool:
-    """Whether some domain fits the request by counts alone. Cheap; a trial placement is not."""
+    """Returns whether some domain fits the request by counts alone. Cheap; a trial placement is not."""
     fits = np.ones(1, dtype=np.bool_)
     for spec, count in request.groups:
         counts = snapshot.view(spec).refresh().by_row
@@ -304,8 +304,8 @@ def fits_by_counts(snapshot: Snapshot, request: PlacementRequest) -> bool:
 
 
 def most_when_freed(snapshot: Snapshot, view: PodClassCapacity, freed: Freed) -> Ints:
-    """By row, an upper bound of how many pods of the class fit once the others have gone: whatever GPUs, NICs and rules
-    between pods allow. view: after refresh()."""
+    """Returns by row an upper bound of how many pods of the class fit once the others have gone: whatever GPUs, NICs
+    and rules between pods allow. view: after refresh()."""
     columns = snapshot.columns
     most = np.full(len(columns.names), UNLIMITED, dtype=np.int64)
     for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
@@ -316,7 +316,7 @@ def most_when_freed(snapshot: Snapshot, view: PodClassCapacity, freed: Freed) ->
 
 
 def fits_when_freed(snapshot: Snapshot, request: PlacementRequest, freed: Freed) -> bool:
-    """Whether some domain would fit the request by most_when_freed(). If not, no trial placement does."""
+    """Returns whether some domain would fit the request by most_when_freed(). If not, no trial placement does."""
     fits = np.ones(1, dtype=np.bool_)
     for spec, count in request.groups:
         counts = most_when_freed(snapshot, snapshot.view(spec).refresh(), freed)
@@ -325,7 +325,7 @@ def fits_when_freed(snapshot: Snapshot, request: PlacementRequest, freed: Freed)
 
 
 def domains_of(snapshot: Snapshot, required: str) -> tuple[Ints, int]:
-    """By row, the index of its domain of the required level, -1: in none; and how many domains there are."""
+    """Returns by row the index of its domain of the required level, -1: in none; and how many domains there are."""
     rows = len(snapshot.columns.names)
     if not required:
         return np.zeros(rows, dtype=np.int64), 1

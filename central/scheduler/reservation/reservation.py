@@ -60,7 +60,7 @@ class EvictionKind(Enum):
 
 
 class Withheld(NamedTuple):
-    """Of one reservation, what is out of the snapshot."""
+    """The capacity of one reservation that is out of the snapshot."""
 
     masks: list[int]  # by reserved row
     shares: list[tuple[int, int, int]]  # row, mask of one GPU, hundredths
@@ -96,8 +96,8 @@ class Reservation:
     def by_evictions(
         cls, gang: Gang, request: PlacementRequest, place: ReservedPlace, now: float
     ) -> Self:
-        """Of a place that evictions make free. It is strict from the beginning: until the victims have left, nobody
-        else may have it. What it withholds is to be updated by refresh()."""
+        """Returns a reservation of a place that evictions make free. It is strict from the beginning: until the victims
+        have left, no other gang may have the place. What it withholds is to be updated by refresh()."""
         return cls(
             gang,
             request,
@@ -121,13 +121,13 @@ class Reservation:
 
     @property
     def taken(self) -> Ints:
-        """What is out of the snapshot while it is withheld: of a claim also what its victims still use, so that other
-        claims count on none of it."""
+        """The amounts that are out of the snapshot while the reservation is withheld: of a claim also what its victims
+        still use, so that other claims count on none of it."""
         return self.place.need if self.by_eviction else self.withheld
 
     @property
     def refreshed(self) -> int:
-        """How often what is withheld was updated."""
+        """The number of updates of the withheld amounts."""
         return self._refreshed
 
     def refresh(self, state: ClusterState, now: float, most_idle: int = 0) -> bool:
@@ -153,7 +153,8 @@ class Reservation:
         )
 
     def _returned(self, state: ClusterState, now: float) -> Ints:
-        """What the pods of the place return in time, by row and column."""
+        """Returns what the pods of the place return in time, by row and column. Raises the gang's `overrun` to the
+        largest of these pods'."""
         returned = self.place.need * 0
         standing, columns = self.gang.preemption, state.snapshot.columns
         for index, row in enumerate(self.place.rows.tolist()):

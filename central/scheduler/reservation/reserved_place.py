@@ -18,7 +18,7 @@ GPU_COLUMN = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReservedPlace:
-    """Where a gang is to fit, and what it takes there."""
+    """The place where a gang is to fit, and what it takes there."""
 
     rows: Ints
     need: Ints  # by row and column

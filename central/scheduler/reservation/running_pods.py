@@ -30,7 +30,7 @@ class RunningPods:
         return placed.only(chosen), ends[chosen]
 
     def freed(self, useful: Bools, excluded: Ints, until: float) -> Freed:
-        """What those of on() free that are expected to end by then."""
+        """Returns what those pods of on() free that are expected to end by `until`."""
         placed, ends, amounts = self._on(useful)
         chosen = (ends <= until) & ~_mask(excluded, len(useful))[placed.rows]
         return Freed(placed.rows[chosen], amounts[chosen])

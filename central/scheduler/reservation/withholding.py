@@ -37,7 +37,8 @@ class _Together(NamedTuple):
 
 
 class _GivenBack(NamedTuple):
-    """What was withheld last, and given back at once. Slices of a round begin with the same."""
+    """The capacity that was withheld last, and given back at once. Slices of a round begin with the same
+    reservations."""
 
     order: list[Reservation]
     refreshed: int
@@ -53,7 +54,7 @@ class _GivenBack(NamedTuple):
 
 
 class WithheldCapacity:
-    """What of the reservations is out of the snapshot now. Nothing may be at the end of a cycle."""
+    """The capacity of reservations that is out of the snapshot now. At the end of a cycle there must be none."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -219,7 +220,8 @@ class WithheldCapacity:
             self._add(held, held.note_withheld(snapshot, [0] * len(held.place.rows), []))
 
     def _add(self, held: Reservation, taken: Withheld) -> None:
-        """Where one claim after the other is withheld, the names stay in order."""
+        """Adds the reservation to those that are withheld. Where one claim after the other is, the names stay in
+        order."""
         self._taken[held.gang.key] = held, taken
         self._order.append(held)
         if self._names is not None and taken.any_capacity:
@@ -277,7 +279,8 @@ class WithheldCapacity:
 
 
 def _together(reservations: Sequence[Reservation]) -> _Together | None:
-    """What many reservations withhold, where it can be taken at once: none of certain GPUs."""
+    """Returns what the reservations withhold, to be taken at once; None: they are fewer than two, withhold certain
+    GPUs, or differ in their columns."""
     if len(reservations) < 2 or not _are_amounts(reservations):
         return None
     amounts = [held.taken for held in reservations]
