@@ -58,8 +58,8 @@ class FilterResults:
 
 
 def _labels_are_apart() -> bool:
-    """Whether affinity_mismatch is the only filter that reads which nodes a pod names. A filter that was added without
-    its fields may read them."""
+    """Returns whether affinity_mismatch is the only filter that reads which nodes a pod names. A filter that was added
+    without its fields may read them."""
     others = {each.refusal for each in node_filters.NODE_FILTERS if not NAMED & {*each.reads}}
     return others | {node_filters.affinity_mismatch} >= {*node_filters.REFUSALS}
 

@@ -20,7 +20,7 @@ UNKNOWN = "GPU model unknown"
 
 
 def mismatch(spec: PodSpec, node: NodeSeen) -> str:
-    """Why the node's GPUs are not what the pod requires, in a few words; empty if they are."""
+    """Returns why the node's GPUs are not what the pod requires, in a few words; empty if they are."""
     if not spec.gpu_models and not spec.gpu_memory:
         return ""
     if not (gpus := known(node)):

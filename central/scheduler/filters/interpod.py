@@ -68,9 +68,9 @@ class InterPodFilter:
         self._node_version[:] = -1
 
     def limits(self) -> Ints:
-        """By row, how many more such pods the rules allow: 0, 1, as many as attach limits and free volumes leave, or
-        MANY. Placing a pod may change the limits for the next one, which this does not foresee. Returns the same array
-        until a count changes."""
+        """Returns by row how many more such pods the rules allow: 0, 1, as many as attach limits, free volumes and free
+        devices leave, or MANY. Placing a pod may change the limits for the next one, which this does not foresee.
+        Returns the same array until a count changes."""
         version = self._pod_counts.version(self._spec)
         if self._version != version:
             self._version = version
@@ -102,7 +102,7 @@ class InterPodFilter:
         return REFUSALS[why].format(wording.some(named))
 
     def volume_capacity(self) -> Ints | None:
-        """By row, how many more such pods there are free volumes for; None if they need none."""
+        """Returns by row how many more such pods there are free volumes for; None if they need none."""
         volumes = self._spec.volumes
         if volumes is None or not (volumes.wants or volumes.shared):
             return None
@@ -117,8 +117,8 @@ class InterPodFilter:
         return self._pod_counts.devices.capacity(devices)
 
     def spread_peers(self) -> Ints:
-        """By row, the number of peers in its domains, for spread rules that match the class itself. The next
-        pod goes where the number is lowest."""
+        """Returns by row the number of peers in its domains, for spread rules that match the class itself. The next pod
+        goes where the number is lowest."""
         pod_counts = self._pod_counts
         peers = np.zeros(len(self._columns.names), dtype=np.int64)
         for spread in self._spec.rules.spread if self._spec.rules else ():
@@ -192,7 +192,7 @@ class InterPodFilter:
             self._refuse((of >= 0) & _of(over, of), SPREAD, spread)
 
     def _counted(self, spread: Spread) -> tuple[Ints, Bools]:
-        """Per domain: the peers on eligible nodes, and whether it has an eligible node."""
+        """Returns by domain the peers on eligible nodes, and whether it has an eligible node."""
         pod_counts = self._pod_counts
         counts = pod_counts.matching(spread.peers)
         rows = np.flatnonzero(self._eligible(spread))
@@ -280,7 +280,7 @@ def _words(rule: Rule) -> str:
 
 
 def describe_rules(specs: Iterable[PodSpec]) -> str:
-    """What the pods' places beside each other follow from, for messages."""
+    """Returns the rules that decide the pods' places beside each other, for messages."""
     found = set[str]()
     for spec in specs:
         rules = spec.rules or Rules()

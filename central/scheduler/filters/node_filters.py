@@ -39,14 +39,16 @@ def feature_missing(spec: PodSpec, node: NodeSeen) -> str:
 
 
 def nics_unreachable(spec: PodSpec, node: NodeSeen) -> str:
-    """In exclusive mode, RDMA NICs can be opened only from the network namespace that they are in."""
+    """Refuses pods with NICs in the pod network on nodes in exclusive mode: there, RDMA NICs can be opened only from
+    the network namespace that they are in."""
     if node.rdma_exclusive and spec.nics_in_pod_network:
         return "RDMA NICs need hostNetwork (exclusive network namespaces)"
     return ""
 
 
 def rdma_limits_refused(spec: PodSpec, node: NodeSeen) -> str:
-    """Returns whether the pod's RDMA limits exceed those of every NIC, or the agent sets no limits."""
+    """Returns why the node refuses the pod's RDMA limits, in a few words: one exceeds that of every NIC, or the agent
+    sets no limits; empty if it does not."""
     if not spec.rdma_limits:
         return ""
     if node.rdma_most is None:
@@ -70,7 +72,7 @@ def slow_gpu(spec: PodSpec, node: NodeSeen) -> str:
 
 
 def affinity_mismatch(spec: PodSpec, node: NodeSeen) -> str:
-    """By nodeSelector and required node affinity."""
+    """Names what the node lacks by the pod's nodeSelector, or else the required node affinity that it does not meet."""
     for key, value in spec.node_selector:
         if node.labels.get(key) != value:
             labels = node.labels

@@ -53,7 +53,7 @@ class TopologyDomains:
         return np.bincount(of[inside], here[inside], len(self.names)).astype(np.int64)
 
     def single(self) -> bool:
-        """Whether no domain has more than one node, as with host names."""
+        """Returns whether no domain has more than one node, as with host names."""
         of = self.of[self.of >= 0]
         return len(of) == len(np.unique(of))
 
@@ -188,11 +188,12 @@ class MatchingPodCounts:
         return [AttachLimits(node, tuple(of.items())) for node, of in self._limits.items()]
 
     def attached_for(self, claim: str) -> Ints:
-        """By row, 1 if the claim's volume is attached for one of the pods that share it."""
+        """Returns by row 1 if the claim's volume is attached for one of the pods that share it, else 0."""
         return np.asarray(self._common.get(claim, self._none()) > 0, dtype=np.int64)
 
     def attach_capacity(self, driver: str) -> Ints:
-        """By row, how many more volumes of the driver can be attached; ANY if the node has no limit."""
+        """Returns by row how many more volumes of the driver can be attached; less than 0 beyond the limit, and near
+        ANY if the node has no limit."""
         limit = np.full(self._rows, ANY, dtype=np.int64)
         for row, node in enumerate(self._nodes):
             if node is not None and node.name in self._limits:
@@ -207,7 +208,7 @@ class MatchingPodCounts:
         return self._avoiding.get(number, {})
 
     def port_conflicts(self, port: Port) -> Ints:
-        """By row, how many pods use a conflicting port."""
+        """Returns by row how many conflicting ports are in use, each counted once per pod."""
         return sum(
             (counts for other, counts in self._ports.items() if port.conflicts(other)), self._none()
         )
