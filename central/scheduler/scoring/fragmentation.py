@@ -1,4 +1,4 @@
-"""What pods do to a node: how much more of its idle GPUs a typical pod could not use afterwards.
+"""Cost of pods on a node: how much more of its idle GPUs a typical pod could not use afterwards.
 
 For each class of typical pods, the usable idle GPUs of a node are the mean of two answers: what one such pod
 would find (all idle GPUs except those with too little left for it; zero if it does not fit, or if the node
@@ -90,7 +90,8 @@ class TypicalPods:
         return len(self._states) > GPU_STATES_MOST
 
     def number(self, state: GpuState) -> int:
-        """Of the state, in idle, capacity and reach."""
+        """Returns the number of the state, which is its index in idle, capacity and reach. A state that is not known is
+        added."""
         if (number := self._states.get(state)) is None:
             number = self._states[state] = len(self._states)
             if number == len(self.idle):
@@ -118,9 +119,8 @@ class TypicalPods:
 
 
 def fragmentation(typical: TypicalPods, gpus: Ints, free: Ints, allowed: Ints) -> Floats:
-    """By node: the idle GPUs that a typical pod could not use. Meaningless where free is less than 0.
-    gpus: the numbers of their states. free: by node and typical column. allowed: one bit per class that the filters
-    let in."""
+    """Returns by node the idle GPUs that a typical pod could not use. Meaningless where free is less than 0. gpus: the
+    numbers of their states. free: by node and typical column. allowed: one bit per class that the filters let in."""
     capacity = ((free[:, :, None] + typical.unasked) / typical.asks).min(axis=1)
     np.minimum(capacity, typical.capacity[gpus], out=capacity)
     np.floor(capacity, out=capacity)
@@ -134,7 +134,7 @@ def fragmentation(typical: TypicalPods, gpus: Ints, free: Ints, allowed: Ints) -
 
 
 def idle_weight(typical: TypicalPods, gpus: Ints, free: Ints) -> Floats:
-    """By node: a little for all that is idle. Arguments as of fragmentation()."""
+    """Returns by node a little for all that is idle, in GPUs. Arguments as of fragmentation()."""
     weight: Floats = IDLE_WEIGHT * (
         typical.idle[gpus] / typical.most[0] + free[:, typical.cpu] / typical.most[1]
     )
@@ -142,7 +142,7 @@ def idle_weight(typical: TypicalPods, gpus: Ints, free: Ints) -> Floats:
 
 
 class PodsOnGpus:
-    """What the same pods do to GPUs."""
+    """The effect of the same pods on the GPUs of different nodes."""
 
     def __init__(self, typical: TypicalPods, pods: PodCounts, least: int) -> None:
         """least: rank of the memory enforcement that the pods require."""
@@ -153,8 +153,8 @@ class PodsOnGpus:
         )
 
     def numbers(self, before: Sequence[NodeGpus], gpus: Ints) -> Ints:
-        """By node, the number of the state of its GPUs once the pods are there (TypicalPods.number). gpus: by node, an
-        index into before."""
+        """Returns by node the number of the state of its GPUs once the pods are there (TypicalPods.number). gpus: by
+        node, an index into before."""
         kinds, of = np.unique(gpus, return_inverse=True)
         found = [self._typical.number(self._with_pods(before[kind])) for kind in kinds.tolist()]
         numbers: Ints = np.array(found, dtype=np.int64)[of]

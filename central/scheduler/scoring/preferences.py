@@ -33,7 +33,7 @@ class PreferenceScore:
         self._taints = none
 
     def score(self) -> Ints:
-        """By row. The same array until something has changed."""
+        """Returns the score by row, in the same array until something has changed."""
         columns, pod_counts = self._columns, self._pod_counts
         version = pod_counts.version(self._spec)
         if version == self._version and len(self._score) == len(columns.names):

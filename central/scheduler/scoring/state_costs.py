@@ -1,5 +1,4 @@
-"""What the same pods would cost on each node, by the state of the node: computed for states that are asked about, and
-kept.
+"""Costs of the same pods on each node, by the state of the node: computed for states that are asked about, and kept.
 
 Design: docs/design/fragmentation.md
 """
@@ -42,7 +41,7 @@ class StateCosts:
         self._table: Ints = np.zeros(0, dtype=np.int64)  # by number of a state
 
     def at(self, rows: Ints) -> Ints:
-        """By row, in parts of a GPU (UNIT)."""
+        """Returns the costs by row, in parts of a GPU (UNIT)."""
         numbers = self._numbers().take(rows)
         costs = self._table.take(numbers)
         if costs.min(initial=0) == NOT_COMPUTED:
@@ -66,7 +65,7 @@ class StateCosts:
         return np.flatnonzero(self._table[numbers] != NOT_COMPUTED)
 
     def _numbers(self) -> Ints:
-        """By row, and the table has a place for each of them."""
+        """Returns the number of each row's state. The table has a place for each of them."""
         states = self._states.refresh()
         if states.count > len(self._table):
             table = np.full(max(64, 2 * states.count), NOT_COMPUTED, dtype=np.int64)
@@ -75,7 +74,7 @@ class StateCosts:
         return states.of
 
     def _compute(self, rows: Ints) -> Ints:
-        """By row; their states are different."""
+        """Returns the costs by row, in parts of a GPU (UNIT). The states of the rows are different."""
         typical, states = self._typical, self._states
         gpus = self._gpus.numbers(states.node_gpus, states.gpus[rows])
         free = self._columns.free[rows][:, typical.columns] - self._amounts

@@ -69,7 +69,7 @@ class WorkloadMix:
 
     @property
     def varied(self) -> bool:
-        """Whether there is more than one pod class, so that nodes differ."""
+        """Returns whether there is more than one pod class, so that nodes differ."""
         return len(self._seen) > 1
 
     def cost(self, pods: PodCounts, rows: Ints) -> Ints:
@@ -87,7 +87,7 @@ class WorkloadMix:
         return self._cost_of(pods).at(rows)
 
     def half_idle_gpu(self) -> int:
-        """What half a GPU costs as idle capacity. Call cost() before."""
+        """Returns the cost of half a GPU as idle capacity, in parts of a GPU (UNIT). Call cost() before."""
         assert self._typical is not None, "no pod was counted"
         return int(UNIT * IDLE_WEIGHT / self._typical.most[0] / 2)
 
@@ -114,7 +114,7 @@ class WorkloadMix:
         self._weighed = True
 
     def _filter(self, rows: Ints) -> None:
-        """Which classes the filters let in on these rows."""
+        """Updates which classes the filters let in on these rows."""
         columns = self._columns
         self._allowed[rows] = 0
         for place, pod_class in enumerate(self._specs):
