@@ -1,4 +1,4 @@
-"""Which free volumes the pods of a placement get: how many pods of a class each node has volumes for, and the
+"""Assignment of free volumes to the pods of a placement: how many pods of a class each node has volumes for, and the
 volumes that a draft reserves for them.
 
 A node has volumes for some pods if and only if, for every set of their requests, it has as many volumes that
@@ -52,8 +52,8 @@ class VolumeAssignment:
         )
 
     def capacity(self, volumes: Volumes, provisioned: dict[VolumeRequest, Ints]) -> Ints:
-        """By row, how many pods there are volumes for. provisioned: 1 on rows where a volume can be
-        provisioned for the request."""
+        """Returns by row how many pods there are volumes for. provisioned: 1 on rows where a volume can be provisioned
+        for the request."""
         found = np.full(self.free.rows, MANY)
         unshared = [want for claim, want in volumes.shared if claim not in self._shared]
         classes = {w.storage_class for w, _ in volumes.wants} | {w.storage_class for w in unshared}
@@ -97,7 +97,7 @@ class VolumeAssignment:
         return np.maximum(found, 0)
 
     def spans_nodes(self, volumes: Volumes) -> bool:
-        """Whether one such pod may take a volume that pods on other nodes could have used."""
+        """Returns whether one such pod may take a volume that pods on other nodes could have used."""
         return bool(volumes.shared) or any(map(self.free.on_many_nodes, dict(volumes.wants)))
 
     def _reachable(self, name: str) -> Ints:
@@ -161,8 +161,8 @@ class VolumeAssignment:
     def confirm(
         self, row: int, volumes: Volumes, pods: int
     ) -> tuple[list[PodVolumes], dict[str, str]]:
-        """Hands over what the last `count` pods on the row got: the volumes of each pod, and by claim the volume
-        that they share. The caller plans them for claims; they stay reserved. Others of the row keep theirs."""
+        """Hands over what the last `pods` pods on the row got: the volumes of each pod, and by claim the volume that
+        they share. The caller plans them for claims; they stay reserved. Others of the row keep theirs."""
         for _, want in volumes.shared:
             self.free.versions[want.storage_class] += 1
         shared = {

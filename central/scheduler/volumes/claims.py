@@ -1,5 +1,5 @@
-"""What the PersistentVolumeClaims of a pod require of its node: where their volumes are reachable or can be
-provisioned, and how many volumes the node must attach.
+"""Requirements of a pod's PersistentVolumeClaims on its node: where their volumes are reachable or can be provisioned,
+and how many volumes the node must attach.
 
 The result (Volumes) contains no claim names unless pods share a claim, so that pods whose claims ask for the
 same are of one pod class and are counted together."""
@@ -33,7 +33,7 @@ CLAIM = "PersistentVolumeClaim"
 
 @dataclass(slots=True)
 class _Requirements:
-    """What the claims of one pod add up to: the fields of Volumes."""
+    """The requirements of all claims of one pod: the fields of Volumes."""
 
     places: list[NodeTerms] = field(default_factory=list)
     attach: Counter[str] = field(default_factory=Counter)
@@ -179,8 +179,8 @@ class VolumeClaims:
         return others
 
     def requirements(self, seen: PodSeen) -> Volumes:
-        """What the pod's claims require, with the reason if they keep it from every node. Attached volumes
-        are counted for pods that are bound, even if a claim is invalid."""
+        """Returns what the pod's claims require, with the reason if they keep it from every node. Attached volumes are
+        counted for pods that are bound, even if a claim is invalid."""
         found = _Requirements()
         for name in _claims_of(seen):
             claim = self._claims.get(name)

@@ -40,7 +40,7 @@ class FreeVolumes:
         self._counts: dict[str, dict[AnyOf, Ints]] = {}  # by class; by row
 
     def has(self, storage_class: str) -> bool:
-        """Whether a volume of the class is listed, reserved or not."""
+        """Returns whether a volume of the class is listed, reserved or not."""
         return bool(self._available.get(storage_class)) or any(
             self.listed[name].storage_class == storage_class
             for name in self.reserved
@@ -89,7 +89,7 @@ class FreeVolumes:
             self._change(volume, 1)
 
     def available(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of the volumes that are available."""
+        """Returns those of the volumes that are available."""
         return frozenset(n for n in names if n in self.listed and n not in self.reserved)
 
     def reserve_available(self, names: frozenset[str]) -> frozenset[str]:
@@ -136,7 +136,7 @@ class FreeVolumes:
         return self._on_row.setdefault((storage_class, next(iter(rows), -1)), {})
 
     def count(self, storage_class: str, any_of: AnyOf) -> Ints:
-        """By row, how many available volumes satisfy one of the requests."""
+        """Returns by row how many available volumes satisfy one of the requests."""
         counts = self._counts.setdefault(storage_class, {})
         if any_of not in counts:
             if len(counts) >= SETS_KEPT:
@@ -160,5 +160,5 @@ class FreeVolumes:
         return (volume.name for volume in fit)
 
     def on_many_nodes(self, want: VolumeRequest) -> bool:
-        """Whether an available volume that satisfies the request is reachable from several nodes."""
+        """Returns whether an available volume that satisfies the request is reachable from several nodes."""
         return any(map(want.takes, self._on_many.get(want.storage_class, {}).values()))

@@ -1,4 +1,4 @@
-"""Which volume a claim without one will get: planned when a pod of it is placed, or named by the volume's own
+"""Volumes that claims without one will get: planned when a pod of the claim is placed, or named by the volume's own
 claimRef."""
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class PlannedVolumes:
         self._volumes: dict[ClaimKey, set[str]] = {}  # the same by claim
 
     def volume(self, claim: ClaimKey) -> str | None:
-        """None: nothing is planned. Empty: a volume is provisioned."""
+        """Returns the volume that is planned for the claim; empty: one is provisioned. None: nothing is planned."""
         plan = self._plans.get(claim)
         return plan.volume if plan is not None else None
 

@@ -1,4 +1,4 @@
-"""Where volumes can be provisioned: by StorageClass, and by CSIStorageCapacity for drivers that publish it."""
+"""Places where volumes can be provisioned: by StorageClass, and by CSIStorageCapacity for drivers that publish it."""
 
 from collections.abc import Iterator
 
@@ -58,14 +58,15 @@ class Provisioners:
             yield from known.values()
 
     def places(self, storage: StorageClassSeen, size: int) -> Iterator[NodeTerms]:
-        """Where a volume of the class and size can be provisioned. A node must meet all terms."""
+        """Yields the terms of nodes where a volume of the class and size can be provisioned. A node must meet all
+        terms."""
         if storage.places:
             yield storage.places
         if self._publishes_capacity(storage):
             yield self._with_capacity(storage, size)
 
     def refusal(self, storage: StorageClassSeen, size: int) -> str:
-        """Why no node can get such a volume; empty if one can."""
+        """Returns why no node can get such a volume; empty if one can."""
         if not self._publishes_capacity(storage) or self._with_capacity(storage, size):
             return ""
         asked = wording.amount("memory", size)

@@ -1,4 +1,4 @@
-"""From which nodes a volume is reachable: by its node affinity, which all local volumes of a node share.
+"""Nodes from which a volume is reachable: by its node affinity, which all local volumes of a node share.
 
 Affinities that are made of labels (In) are indexed by label, so that a node that comes or goes is compared
 only with affinities that name one of its labels."""
