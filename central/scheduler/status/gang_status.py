@@ -32,7 +32,7 @@ def phase(gang: Gang) -> str:
 
 
 def is_completed(gang: Gang) -> bool:
-    """Whether its status says so, as it was written last or as the API server has it."""
+    """Returns whether the gang's status says Completed, as last written or as the API server has it."""
     written = gang.object.phase if gang.object is not None else ""
     return COMPLETED in (written, gang.published.state.phase)
 
@@ -75,7 +75,7 @@ def _describe_phase(state: ClusterState, gang: Gang, now: str) -> str:
 
 
 def _bound(gang: Gang, placed: int) -> str:
-    """What is bound, of which number: of the tasks that are short where the gang as a whole is not."""
+    """Returns how many pods of the minimum are bound, in words; by task where only tasks are below their minima."""
     short = gang.short_tasks() if placed >= gang.minimum else {}
     if not short:
         return f"{placed} of {gang.minimum} pods are bound"
@@ -200,14 +200,14 @@ def _pods_to_tell(
 
 
 def _is_news_without_pods(gang: Gang, aside: str) -> bool:
-    """Whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A PodGroup
-    that never had any gets none, and a completed one stays so."""
+    """Returns whether a gang without pods gets a status: one that is set aside, or whose last pods were deleted. A
+    PodGroup that never had pods gets none, and a completed one stays so."""
     lost_all = gang.has_podgroup and gang.published.state.phase not in ("", COMPLETED)
     return not gang.foreign and (bool(aside) or lost_all)
 
 
 def plain_status(gang: Gang, why: str) -> list[Decision]:
-    """Of a gang that is set aside because its status can't be computed."""
+    """Returns the update for a gang that is set aside because its status can't be computed; empty: nothing changed."""
     published = PublishedStatus(UNKNOWN, why)
     if published == gang.published.state:
         return []

@@ -47,7 +47,7 @@ class RdmaUsage:
 
 
 def _worse(before: RdmaUse | None, use: RdmaUse) -> bool:
-    """Whether more requests failed, or, without that count, the pod has newly reached a limit."""
+    """Returns whether more requests failed; where these are not counted, whether the pod has newly reached a limit."""
     if use.failures >= 0:
         return use.failures > (max(before.failures, 0) if before is not None else 0)
     return bool(_full(use)) and not (before is not None and _full(before))

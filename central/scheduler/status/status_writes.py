@@ -43,7 +43,7 @@ class StatusWrites:
         return name not in self._in_flight and now >= self._not_before.get(name, 0.0)
 
     def due(self, now: float) -> list[float]:
-        """When those that changed may be written. One in flight may be after its answer."""
+        """Returns when the changed objects may be written. One in flight is left out: it may be after its answer."""
         ready = (name for name in self.changed if name not in self._in_flight)
         return [max(now, self._not_before.get(name, now)) for name in ready]
 
@@ -56,7 +56,7 @@ class StatusWrites:
         return SetStatus(self._kind, "", name, uid, status)
 
     def names(self) -> tuple[str, ...]:
-        """Of the objects that something was written of."""
+        """Returns the names of the objects whose status was written."""
         return tuple(self._written)
 
     def forget(self, name: str) -> None:

@@ -86,7 +86,8 @@ def new_warnings(state: ClusterState, gang: Gang) -> list[EmitWarning]:
 
 
 def _why(gpu: Gpu | None) -> str:
-    """None: it has fallen off the bus, so that its agent does not report it any more."""
+    """Returns why the GPU is unhealthy; empty: unknown. gpu: None if it has fallen off the bus, so that its agent
+    does not report it any more"""
     if gpu is None:
         return "its agent does not report it any more"
     return gpu.why or ("it is now in MIG mode" if gpu.mig else "")
