@@ -14,7 +14,7 @@ class ClaimsOnNodes:
         self._changed: set[str] = set()
 
     def replace(self, before: DeviceClaimSeen | None, now: DeviceClaimSeen | None) -> None:
-        """before, now: the same claim; None: there was or is none"""
+        """Replaces a claim's plans, and notes the nodes where they change. before, now: None: no such claim"""
         had, has = _plans(before), _plans(now)
         for node in had.keys() | has.keys():
             if had.get(node) == has.get(node):

@@ -302,7 +302,7 @@ class DeviceAllocation:
         return all(node_selectors.inside(self.places(t.devices, t.row), node) for t in taken)
 
     def _state_on(self, row: int, needs: DeviceNeeds) -> RowState | None:
-        """None: no pod fits."""
+        """Returns the state of the row for pods with equal values of an attribute; None: no pod fits."""
         problem = self._problem(row, needs) if self._reaches(row, needs) else None
         if problem is None:
             return None

@@ -1,4 +1,4 @@
-"""What a claim asks for, and the devices of a node as the claim sees them."""
+"""The requests of a claim, and the devices of a node as the claim sees them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -329,7 +329,7 @@ class _Ways:
         left, kinds = self._devices.left, len(self._devices.free)
 
         def over(pattern: Pattern) -> tuple[object, ...]:
-            """What the pattern leaves over of the kinds and counters that it uses."""
+            """Returns a sort key: the alternatives, then what the pattern leaves over of its kinds and counters."""
             devices = sum(left[each] - count for each, count in pattern.uses if each < kinds)
             parts = (
                 1 - count / left[each] for each, count in pattern.uses if each >= kinds and count

@@ -1,4 +1,4 @@
-"""What shares of a device consume of its capacities, as the policies of its driver say.
+"""The amounts that shares of a device consume of its capacities, by the policies of its driver.
 
 Design: docs/design/device-claims.md
 """

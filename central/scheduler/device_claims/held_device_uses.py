@@ -1,4 +1,4 @@
-"""What allocated claims, drafts and reservations hold of devices, and what is left of them.
+"""The uses of devices by allocated claims, drafts and reservations, and what is left of the devices.
 
 Design: docs/design/device-claims.md
 """

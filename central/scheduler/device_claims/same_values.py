@@ -22,7 +22,7 @@ SETS_TRIED = 64  # sets of values of an attribute, for one gang
 
 @dataclass(slots=True, eq=False)
 class RowState:
-    """What nodes have for pods with equal values of an attribute. One object for all nodes on which the same fits.
+    """The devices of a row for pods with equal values of an attribute. Rows on which the same fits share one object.
 
     fixed, own: claims on the row and of a pod, as units of `devices`"""
 
