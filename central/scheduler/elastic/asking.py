@@ -15,7 +15,8 @@ Asked = dict[str, dict[str, int]]  # by queue, amounts of each resource
 
 
 def resizes(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> list[Resize]:
-    """Those that ask for more than they have members, or may no longer ask for all of them."""
+    """Returns the changes of gangs that may ask for more members than they have, or no longer for all of these. Empty
+    while another change is under way."""
     if any(gang.started and (gang.waits or not gang.settled) for gang in gangs):
         return []  # what others are about to take would be taken from them
     asked: Asked = {}
@@ -37,7 +38,8 @@ def resizes(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> list[Re
 
 
 def _size(context: PreemptionContext, gang: ElasticGang, asked: Asked) -> int:
-    """At least the members with a seat. What gangs before it ask for counts as used."""
+    """Returns the gang's members with those that it may ask for, at least those with a seat. Adds what it asks for to
+    `asked`, which counts as used."""
     placed, spec = len(gang.placed), gang.spec
     assert spec is not None  # it has started
     request = dict(spec.requests)

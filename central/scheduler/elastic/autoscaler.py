@@ -120,7 +120,8 @@ class Autoscaler:
         wanting: Sequence[Need],
         now: float,
     ) -> dict[GangKey, Resize]:
-        """For what waits first, then to take seats back, and where nothing needs either, for gain."""
+        """Returns the changes by gang: for needs first, then to take seats back. If there are none and no need waits,
+        for gain, or else to ask for nodes."""
         needed = self._for_needs(context, gangs, wanting, now)
         found = {resize.key: resize for resize in needed}
         rest = [gang for gang in gangs if gang.key not in found]
@@ -134,7 +135,8 @@ class Autoscaler:
         return found
 
     def _look_for_donors(self, context: PreemptionContext, gangs: Sequence[ElasticGang]) -> None:
-        """In the first cycle none is known yet, and gangs that do not fit are refused without this plan."""
+        """Finds the gangs with surplus. Where none was known before, as in the first cycle, gangs that do not fit were
+        refused without this plan, and are tried again."""
         first = not self._donors
         self._donors = [gang for gang in gangs if gang.spare]
         if first and self._donors and context.state.pending.waiting:
@@ -193,7 +195,7 @@ class Autoscaler:
         return (pending.epoch, sizes, tuple(need.gang.key for need in wanting), waiting, free)
 
     def due(self) -> list[float]:
-        """When the next decision is due without a change."""
+        """Returns when the next decision is due without a change; empty: none is."""
         return [] if self.due_at is None else [self.due_at]
 
     def _due(self, at: float) -> None:
@@ -264,13 +266,13 @@ class Autoscaler:
     def _whole_steps(
         self, context: PreemptionContext, donor: ElasticGang, pods: Sequence[Pod], now: float
     ) -> list[Pod]:
-        """These members, and as many more as whole steps need."""
+        """Returns these members, and as many more as whole steps need."""
         goal = donor.allowed(len(donor.placed) - len(pods))
         return down_to(context, donor, pods, goal, now, alike=False)
 
     @staticmethod
     def _shrunk(donor: ElasticGang, going: Sequence[Pod], why: str, cause: str) -> Resize:
-        """Without these members, and without those that have no seat."""
+        """Returns the change by which the gang loses these members, and those that have no seat."""
         gone = {donor.number(pod) for pod in going}
         kept = sorted(donor.placed.keys() - gone)
         return Resize(donor.key, tuple(kept), why, cause, tuple(going))
@@ -397,7 +399,8 @@ class Autoscaler:
         return [replace(moved, members=tuple(sorted(members)))]
 
     def _ready(self, gangs: Iterable[ElasticGang], now: float) -> list[ElasticGang]:
-        """Those whose history allows a change now, and whose last change is over: all of their members start."""
+        """Returns the gangs that do not end soon, whose history allows a change now, and whose last change is over: all
+        of their members start."""
         # The end of either is a new decision; a gang that ends soon would have little of another size.
         settled = (gang for gang in gangs if not gang.unready and not self._ends_soon(gang))
         return [gang for gang in settled if self._may_change(gang, now)]

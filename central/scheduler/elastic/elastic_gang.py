@@ -68,7 +68,7 @@ class ElasticGang:
         return found
 
     def number(self, pod: Pod) -> int | None:
-        """None: it is a pod of another task."""
+        """Returns the pod's number among the members; None: it is a pod of another task."""
         if self.numbers:
             return self.numbers.get(pod.seen.uid)
         part = pod.seen.part
@@ -80,13 +80,13 @@ class ElasticGang:
         return not self.numbers
 
     def may_leave(self) -> Sequence[Pod]:
-        """Of its members with a seat, those one or more of which may leave."""
+        """Returns the members with a seat among which those that leave are chosen."""
         if not self.highest_first:
             return tuple(self.placed.values())
         return [self.placed[number] for number in sorted(self.placed, reverse=True)[: self.spare]]
 
     def with_higher(self, pods: Sequence[Pod]) -> list[Pod]:
-        """These members, and those that leave with them because their numbers are higher."""
+        """Returns these members, and those that leave with them because their numbers are higher."""
         if not self.highest_first or not pods:
             return list(pods)
         lowest = min(number for pod in pods if (number := self.number(pod)) is not None)
@@ -102,7 +102,7 @@ class ElasticGang:
 
     @property
     def hold_s(self) -> float:
-        """Least time between two changes that nobody else needs."""
+        """The minimum time between two voluntary changes."""
         hold_s = self.task.hold_s
         return hold_s if hold_s is not None else max(LEAST_HOLD_S, 20 * self.cost_s)
 
@@ -171,7 +171,7 @@ def on_its_gpus(
 
 
 def model_of(node: ClusterNode) -> str:
-    """Of all its GPUs; empty if they are of several, or unknown."""
+    """Returns the model of the node's GPUs; empty if they are of several models, or unknown."""
     models = set(_models(node))
     return models.pop() if len(models) == 1 else ""
 

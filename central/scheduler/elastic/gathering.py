@@ -1,7 +1,8 @@
 """Brings a gang onto one node that is slower on the several nodes that it has. Sizes stay the same.
 
-The node is one on which it has its least size already, so that who goes on has what was trained. Members of other gangs
-above their least sizes give it the seats; they are asked first, and the gang follows when these seats are free.
+The node is one on which it has its least size already, so that the members that stay have what was trained. Members of
+other gangs above their least sizes give it the seats; they are asked first, and the gang follows when these seats are
+free.
 
 Design: docs/design/elastic-speeds.md
 """
@@ -18,7 +19,9 @@ from central.scheduler.preemption.preemption_request import PreemptionContext
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """who leaves: members of the gang itself, if the seats are free, else of others."""
+    """A way to bring a gang onto one node.
+
+    leaving: members of the gang itself, if the seats are free, else of others"""
 
     gang: ElasticGang
     leaving: Mapping[ElasticGang, list[Pod]]
@@ -31,7 +34,7 @@ class Gathering:
 
 
 def candidates(context: PreemptionContext, pool: Pool) -> list[ElasticGang]:
-    """Those that would be so much faster on one node that a change pays. Nobody while seats are reserved."""
+    """Returns the gangs that would be so much faster on one node that a change pays; empty while seats are reserved."""
     if context.reservations:
         return []
     return [
@@ -62,7 +65,8 @@ def best(
 
 
 def _worth(context: PreemptionContext, gang: ElasticGang) -> float:
-    """What its members gain on one node until the next change, less what they lose, in seconds of a member."""
+    """Returns what the gang's members gain on one node until the next change, less what they lose, in seconds of a
+    member. 0: it is on one node, or its speeds are unknown."""
     speeds, size, nodes = gang.task.speeds, len(gang.placed), len(_rows(context, gang))
     if speeds is None or nodes < 2:
         return 0.0
@@ -71,7 +75,7 @@ def _worth(context: PreemptionContext, gang: ElasticGang) -> float:
 
 
 def _rows(context: PreemptionContext, gang: ElasticGang) -> dict[int, list[Pod]]:
-    """The pods by the node that they are on."""
+    """The pods by the row of their node."""
     found: dict[int, list[Pod]] = {}
     for pod in gang.placed.values():
         found.setdefault(context.state.snapshot.columns.row[pod.node], []).append(pod)

@@ -32,12 +32,12 @@ class SpeedCurve:
     pieces: tuple[tuple[float, int, int], ...]
 
     def harm(self, size: int) -> float:
-        """Of the largest allowed size that is no larger."""
+        """Returns the harm of the largest allowed size that is no larger; at least of the smallest one."""
         return self.harms[max(bisect_right(self.sizes, size) - 1, 0)]
 
 
 def curve(task: ElasticTask) -> SpeedCurve:
-    """Without speeds it is as fast as it has members."""
+    """Returns the curve of the job. Without speeds it counts as fast as it has members."""
     if task.speeds is None:
         return _linear(task.least, task.most, task.step)
     return _known(task.speeds, task.useful)
@@ -77,8 +77,8 @@ def _curve(sizes: tuple[int, ...], speeds: tuple[float, ...]) -> SpeedCurve:
 
 
 def price(curves: Sequence[SpeedCurve], seats: int) -> float:
-    """What one more seat would do for the jobs: by how much it lowers the sum of their harms, each in units of that at
-    its least size. 0 if they use fewer. seats: how many members fit beside all the least sizes."""
+    """Returns by how much one more seat lowers the sum of the jobs' harms, each in units of that at its least size; 0
+    if they can use no more. seats: how many members fit beside all the least sizes."""
     pieces = sorted(
         (slope / one.harms[0], one.sizes[after] - one.sizes[at])
         for one in curves

@@ -1,4 +1,4 @@
-"""What of a pool stays free of surplus (--elastic-headroom), so that services fit at once.
+"""The capacity of a pool that elastic surplus leaves free (--elastic-headroom), so that services fit at once.
 
 Fluid keeps 3 % of a cluster's CPU free this way (its maximum desired load is 0.97).
 """
@@ -14,7 +14,7 @@ from central.scheduler.snapshot.capacity import PodClassCapacity
 def spare_seats(
     context: PreemptionContext, view: PodClassCapacity, rows: frozenset[int] | None, share: float
 ) -> int:
-    """How many more members leave that share of the nodes' capacity free; below 0 if less is free now.
+    """Returns how many more members leave that share of the nodes' capacity free; below 0 if less is free now.
 
     Of a member's resources, the one counts of which it takes the largest part of all. rows: of the pool; None: all.
     """

@@ -1,6 +1,6 @@
-"""Which members leave when a gang shrinks.
+"""The choice of the members that leave when a gang shrinks.
 
-Those who stay are in the fewest domains: of the widest level first, then of the next, down to nodes. Among equal
+The members that stay are in the fewest domains: of the widest level first, then of the next, down to nodes. Among equal
 choices they are the most unevenly spread, so that the domain that has the fewest is free at the next shrink; then the
 least work is lost, then the highest numbers leave. Exact: counts and squares add up over a tree, so the best choice for
 each number of members that stay is found domain by domain, from the nodes up.
@@ -64,7 +64,7 @@ def _best(seats: list[Seat], level: int, depth: int, most: int) -> dict[int, _Ke
 
 
 def _used(cost: tuple[int, ...], level: int, depth: int, members: int) -> tuple[int, ...]:
-    """With one more domain of that level, which so many members use."""
+    """Returns the cost with one more domain of that level, which so many members use."""
     changed = list(cost)
     changed[level] += 1
     changed[depth + level] -= members * members
@@ -72,7 +72,8 @@ def _used(cost: tuple[int, ...], level: int, depth: int, members: int) -> tuple[
 
 
 def _on_one_node(seats: list[Seat], depth: int, most: int) -> dict[int, _Kept]:
-    """The members that leave first: the least work, then the highest number."""
+    """The best choice on one node by the number of members that stay: those that lose the least work leave first, then
+    the highest numbers."""
     order = sorted(seats, key=lambda seat: (seat.lost, -seat.number))
     found = {}
     for leaving in range(len(order) + 1):

@@ -1,9 +1,9 @@
-"""Which GPU model an elastic gang starts on, where its speeds say how fast it is on several: the one on which it would
-be fastest for what its seats are worth to the gangs that are there.
+"""The GPU model on which an elastic gang starts, where its speeds say how fast it is on several: the one on which it
+would be fastest for what its seats are worth to the gangs that are there.
 
 A seat of a model is worth what one more would do for those gangs (goodput.price). So the gang that gains most of a fast
 model gets it, and one that is nearly as fast elsewhere leaves it free. The choice is made when the gang may start, and
-counts for PATIENCE_S: who gets no seat there by then starts on any.
+counts for PATIENCE_S: a gang that gets no seat there by then starts on any.
 
 Design: docs/design/elastic-speeds.md
 """
@@ -62,7 +62,7 @@ class ModelChoices:
         self._full: tuple[int, set[object]] = (-1, set())  # epoch; kinds of gangs without a seat
 
     def look(self, gangs: Sequence[ElasticGang]) -> None:
-        """At the beginning of a cycle. gangs: all elastic ones."""
+        """Begins a cycle, and drops the choices of gangs that have a seat or are gone. gangs: all elastic ones."""
         self._gangs, self._rows, self._choices = gangs, {}, 0
         self._open = {
             gang.key: gang
@@ -72,7 +72,7 @@ class ModelChoices:
         self._chosen = {key: one for key, one in self._chosen.items() if key in self._open}
 
     def concerns(self, gang: Gang) -> bool:
-        """Whether it is an elastic gang without a seat that says its speeds on several models."""
+        """Returns whether it is an elastic gang without a seat that says its speeds on several models."""
         return gang.key in self._open
 
     def narrowed(self, context: PreemptionContext, gang: Gang, wants: Wants) -> Wants:
@@ -96,7 +96,7 @@ class ModelChoices:
         self._chosen[gang.key] = replace(self._chosen[gang.key], until=-inf)
 
     def remark(self, gang: Gang, now: float) -> str:
-        """What a reason says of the choice; empty if there is none."""
+        """Returns a reason's clause on the choice; empty if there is none."""
         choice = self._chosen.get(gang.key)
         if choice is None or now >= choice.until:
             return ""
@@ -106,7 +106,7 @@ class ModelChoices:
     def _choose(
         self, context: PreemptionContext, elastic: ElasticGang, spec: PodSpec
     ) -> _ChosenModel | None:
-        """None: there is no choice, or no seat anywhere."""
+        """Chooses a model for the gang. None: there is no choice, no seat anywhere, or CHOICES_MOST were made."""
         gang = elastic.gang
         kind = (spec, elastic.task, gang.queue, gang.namespace, gang.priority)
         if self._full[0] != context.state.pending.epoch:
@@ -168,7 +168,7 @@ class ModelChoices:
     def _there(
         self, context: PreemptionContext, gang: Gang, spec: PodSpec, rows: frozenset[int]
     ) -> Iterator[ElasticGang]:
-        """Those on these nodes whose surplus the gang may take."""
+        """Yields the gangs of this class that are on these nodes only and whose surplus, if any, the gang may take."""
         row = context.state.snapshot.columns.row
         for each in self._gangs:
             if each.started and each.spec == spec and not each.ending:
@@ -187,7 +187,7 @@ def _rows_by_model(state: ClusterState) -> dict[str, list[int]]:
 
 
 def _candidates(rows: Mapping[str, Sequence[int]], task: ElasticTask) -> list[_Candidate]:
-    """By the speeds that hold there."""
+    """Returns one candidate for all models with the same speeds, of which it has MODELS_MOST at most."""
     found: dict[ElasticTask, _Candidate] = {}
     for model in sorted(rows):
         there = task.on(frozenset((model,)))
@@ -199,7 +199,7 @@ def _candidates(rows: Mapping[str, Sequence[int]], task: ElasticTask) -> list[_C
 
 
 def _spec_of_members(elastic: ElasticGang) -> PodSpec | None:
-    """Of the pods of the elastic task. None: they are unlike, or a pod of another task is equal to them."""
+    """Returns the class of the elastic task's pods; None: they are unlike, or equal to a pod of another task."""
     mine: set[PodSpec] = set()
     others: set[PodSpec] = set()
     for pod in elastic.gang.members.values():

@@ -1,4 +1,4 @@
-"""Which surplus members leave so that pending gangs fit: one plan for all that wait.
+"""The surplus members that leave so that pending gangs fit: one plan for all that wait.
 
 A need is a gang whose minimum does not fit. It is served by counts: on each node the surplus is taken that lets
 the most pods fit for each member that leaves, from the jobs with the most surplus first. Equal single pods,
@@ -47,7 +47,7 @@ class Need:
 
     @property
     def is_plain(self) -> bool:
-        """Whether counts say where it fits."""
+        """Returns whether counts say where the gang fits."""
         return not self.request.required and not self.request.subgroups
 
     @property
@@ -68,7 +68,7 @@ class NeedsPlan:
 
 
 def may_take(context: PreemptionContext, claimant: Gang, donor: ElasticGang) -> bool:
-    """Whether surplus of the donor may leave for the claimant."""
+    """Returns whether surplus of the donor may leave for the claimant."""
     victim = donor.gang
     if victim is claimant or not donor.task.yields or donor.spare <= 0:
         return False
@@ -99,7 +99,8 @@ def _plan_by_search(
     now: float,
     found: NeedsPlan,
 ) -> None:
-    """With the surplus of the donors as its only victims, each gang of which stays at its least size."""
+    """Adds victims for the need and their plan to `found`, or else the gang as unserved. Only surplus of the donors may
+    leave, so that each keeps its least size."""
     givers = {
         id(donor.gang): index
         for index, donor in enumerate(donors)
@@ -236,7 +237,7 @@ class _Counts:
             self.found.plans.append((need, PreemptionPlan(victims, taken)))
 
     def _keep(self, mark: int) -> None:
-        """Those who were to leave since the mark stay."""
+        """Keeps the members that were to leave since the mark."""
         stay = {id(pod) for _, pod in self.given[mark:]}
         _give(self.draft.snapshot, self.given[mark:], back=True)
         del self.given[mark:]
@@ -355,7 +356,7 @@ class _Removal:
         }
 
     def choose(self, missing: int) -> list[Member]:
-        """That many more pods are to fit; fewer may, if the surplus does not suffice."""
+        """Returns the members to remove so that `missing` more pods fit; fewer may, if the surplus does not suffice."""
         self.missing = missing
         chosen: list[Member] = []
         heap = [best for row in sorted(self._on_row) if (best := self._best(row)) is not None]
@@ -408,7 +409,7 @@ class _Removal:
         return best
 
     def _height(self, index: int, pod: Pod) -> int:
-        """Where the highest numbers leave first, all above this one leave with it."""
+        """Returns the member's number if the highest leave first, because all above it leave with it; else 0."""
         donor = self._donors[index]
         return (donor.number(pod) or 0) if donor.highest_first else 0
 

@@ -36,7 +36,7 @@ class Pool:
 
 
 def pools_of(context: PreemptionContext, gangs: Sequence[ElasticGang]) -> Iterator[Pool]:
-    """Of those that have started."""
+    """Yields the pools of the gangs that have started."""
     line = sorted((gang for gang in gangs if gang.started), key=lambda gang: gang.gang.attempt.rank)
     found: dict[object, Pool] = {}
     for gang in line:
@@ -87,10 +87,11 @@ def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | Non
 def count_seats(
     context: PreemptionContext, pool: Pool, share_free: float, newcomers: Iterable[GangKey] = ()
 ) -> None:
-    """With all members of the gangs released: what fits then, without what is reserved for others and the headroom.
+    """Counts the pool's seats with all members of its gangs released, and those that are free now; without what is
+    reserved for others and the headroom.
 
     share_free: of the pool's capacity, that surplus leaves free. If less is free, pool.free is below 0.
-    newcomers: gangs that are about to start there. What is reserved for them are seats, with what terminates for them.
+    newcomers: gangs that are about to start there. Capacity that is reserved or terminates for them counts as seats.
     """
     snapshot = context.state.snapshot
     withheld = WithheldCapacity(snapshot)
@@ -137,8 +138,8 @@ def _leaving_for(context: PreemptionContext, coming: Sequence[Reservation]) -> I
 
 
 def some_domain_has(context: PreemptionContext, pool: Pool, required: str, count: int) -> bool:
-    """Whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs could
-    leave there. Also true of no level."""
+    """Returns whether one domain of the level has so many seats: free ones, and those that surplus of the pool's gangs
+    could leave there. True if no level is required."""
     if not required:
         return True
     columns = context.state.snapshot.columns
@@ -208,7 +209,7 @@ def _by_priority(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
 
 
 def _by_objective(gangs: Sequence[ElasticGang], seats: int) -> list[int]:
-    """That of all of them; gangs of unlike objectives share evenly."""
+    """Returns the gangs' sizes by the objective of all of them; gangs of unlike objectives share evenly."""
     objectives = {gang.task.objective for gang in gangs}
     if objectives == {FILL}:
         return _useful_sizes(gangs, seats, sizes.fill)
@@ -286,7 +287,7 @@ def _seats_by_queue(context: PreemptionContext, pool: Pool) -> dict[Queue, int]:
 
 
 def at_capability(context: PreemptionContext, spec: PodSpec, queue: Queue) -> bool:
-    """Whether a capability of the queue, or of one above it, allows no further member."""
+    """Returns whether a capability of the queue, or of one above it, allows no further member."""
     request = context.queues.currency.counted(dict(spec.requests))
     return within_capability(context, queue, request, {}) <= 0
 
@@ -297,8 +298,8 @@ def within_capability(
     request: Mapping[str, int],
     asked: Mapping[Queue, Mapping[str, int]],
 ) -> int:
-    """How many more such pods the capability of the queue and of those above it allows; below 0: they use more. asked:
-    by queue, what counts as used beside."""
+    """Returns how many more such pods the capability of the queue and of those above it allows; below 0: they use more.
+    asked: by queue, amounts that count as used too"""
     most = 2**31
     for above in context.queues.by_name[name].path:
         beside = asked.get(above.name, {})

@@ -1,5 +1,5 @@
-"""How long an elastic gang still runs, from what its annotation says is left. It said so once; the work that is done
-since counts down, whatever sizes the gang has meanwhile. Work is in seconds of speed 1.
+"""The time that an elastic gang still runs, from the work that was left when its annotation said so. Work that is done
+since then counts down, whatever sizes the gang has meanwhile. Work is in seconds of speed 1.
 
 Design: docs/design/elastic-sizes.md
 """
@@ -47,7 +47,7 @@ class RemainingWork:
         self._known = known
 
     def ends_in_s(self, gang: ElasticGang, size: int) -> float:
-        """From the last look, with that size; inf: unknown."""
+        """Returns the seconds from the last look until the gang ends with that size; inf: unknown."""
         counted = self._known.get(gang.key)
         left = None if counted is None else _left(counted)
         return inf if left is None else left / max(_speed(gang, size), 1e-9)
@@ -79,7 +79,8 @@ def _count_steps(counted: _Counted, step: int) -> None:
 
 
 def _left(counted: _Counted) -> float | None:
-    """None: unknown. A step costs what those since the first report did, repeated ones included."""
+    """Returns the work that is left; None: unknown. A step costs what those since the first report did, repeated ones
+    included."""
     if counted.whole is not None:
         return max(0.0, counted.whole - counted.done)
     if counted.first_step is None or counted.step <= counted.first_step:

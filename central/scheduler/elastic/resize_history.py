@@ -1,4 +1,4 @@
-"""When an elastic gang may be resized though nobody needs it: each such change costs its work some time.
+"""The times at which the size of an elastic gang may change voluntarily: each such change costs its work some time.
 
 - Two of them are a hold apart. So A to B to A within a hold cannot happen.
 - All of them together cost at most a share (CHURN) of the time that the gang has run. So do changes that others
@@ -18,11 +18,11 @@ START_S = 10.0  # of a gang's life in which it may grow without cost
 @dataclass(slots=True)
 class ResizeHistory:
     started: float
-    last: float = -inf  # the last change that nobody else needed
+    last: float = -inf  # the last voluntary change
     cost_s: float = 0.0  # of all such changes
 
     def allowed_at(self, gang: ElasticGang, now: float, changes: int = 1) -> float:
-        """When so many changes that nobody needs may happen at once."""
+        """Returns when so many voluntary changes may happen at once."""
         if self.starting(now):
             return now
         paid = self.started + (self.cost_s + changes * gang.cost_s) / CHURN
@@ -32,7 +32,7 @@ class ResizeHistory:
         return now - self.started <= START_S
 
     def record_gift(self, gang: ElasticGang, now: float) -> None:
-        """It may grow again before its hold is over."""
+        """Counts the cost of giving seats to another gang. It begins no hold, so the gang may grow again sooner."""
         if not self.starting(now):
             self.cost_s += gang.cost_s
 
@@ -42,8 +42,8 @@ class ResizeHistory:
             self.cost_s += gang.cost_s
 
     def may_arrive(self, now: float) -> bool:
-        """Whether a recorded change, for which others had to leave first, may still happen: one that counted as part of
-        the start is not paid for."""
+        """Returns whether a recorded change, for which others had to leave first, may still happen. One that counted as
+        part of the start may not after it, because its cost was not counted."""
         return self.starting(now) or self.last > -inf
 
     def record_arrival(self, now: float) -> None:

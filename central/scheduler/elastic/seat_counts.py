@@ -1,4 +1,4 @@
-"""How many pods of one class fit when members of the same class are released, by counts alone.
+"""The number of pods of one class that fit when members of the same class are released, by counts alone.
 
 On a node with n members and free amounts f, min((f + n r) // r) pods fit that request r: the nodes' free capacity is
 read, and nothing is released. GPUs are counted as a released snapshot would: by amount, and by the healthy ones among
@@ -53,7 +53,7 @@ def fitting(
 def _after(
     view: PodClassCapacity, columns: Columns, rows: Ints, members: Ints, healthy: Ints
 ) -> Ints:
-    """By row, without the members."""
+    """Returns how many pods fit on each of these rows without the members."""
     fits: Ints = np.full(len(rows), np.iinfo(np.int64).max)
     for column, amount in zip(view.columns.tolist(), view.amounts.tolist(), strict=True):
         free = columns.free[rows, column] + members * amount

@@ -1,4 +1,4 @@
-"""Why an elastic gang has the size that it has, and what would make it grow, in a sentence."""
+"""The sentence that says why an elastic gang has its size, and what would make it grow."""
 
 from collections.abc import Sequence
 

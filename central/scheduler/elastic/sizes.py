@@ -1,4 +1,4 @@
-"""How many members each elastic job gets, by counts: the jobs' pods are alike, so any seat serves any job.
+"""The sizes of elastic jobs, by counts: the jobs' pods are alike, so any seat serves any job.
 
 even: the seats above the least sizes are levelled, first between tenants, then between the jobs of each. Of all
 assignments the one whose ascending vector of seats above the least is lexicographically greatest, so a larger
@@ -71,7 +71,7 @@ def even_by_tenant(jobs: Sequence[SizeRange], tenants: Sequence[Hashable], seats
 
 
 def fill(jobs: Sequence[SizeRange], seats: int) -> list[int]:
-    """As even()."""
+    """Returns the jobs' sizes: in line order, each gets all that it can use. jobs, seats: as for even()"""
     sizes = []
     for job in jobs:
         more = min(job.span, seats // job.step * job.step)
@@ -151,7 +151,7 @@ _Rated = tuple[tuple[int, ...], int, int, tuple[int, ...]]
 
 
 def _extended(found: _Rated, size: int, now: int) -> _Rated:
-    """With one more job. size, now: seats above its least size, then and now."""
+    """Returns the assignment with one more job. size, now: seats above its least size, then and now."""
     levels, changed, pods, sizes = found
     ascending = tuple(sorted((*levels, size)))
     return ascending, changed - (size != now), pods - abs(size - now), (*sizes, size)

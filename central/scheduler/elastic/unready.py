@@ -66,7 +66,7 @@ class UnreadyMembers:
     _tries: dict[GangKey, _Tries] = field(default_factory=dict)
 
     def forget(self, keys: set[GangKey], now: float) -> None:
-        """Of gangs that no longer exist."""
+        """Forgets gangs that no longer exist, and sizes that are allowed again. keys: of the gangs that exist"""
         for known in (self.lowered, self._since, self._tries):
             for key in [key for key in known if key not in keys]:
                 del known[key]
@@ -74,7 +74,7 @@ class UnreadyMembers:
             del self.lowered[key]
 
     def bounded(self, gang: ElasticGang) -> ElasticGang:
-        """With the most that it may have now."""
+        """Returns the gang, with its most size lowered to the one that it may have now."""
         lowered = self.lowered.get(gang.key)
         if lowered is None or lowered.size >= gang.task.most:
             return gang
@@ -83,7 +83,7 @@ class UnreadyMembers:
         return replace(gang, task=replace(gang.task, most=most, useful=useful))
 
     def due(self) -> Iterator[float]:
-        """When members have waited long enough, or a size is allowed again."""
+        """Yields when members have waited long enough, or a size is allowed again."""
         for found in self._since.values():
             for since in found.values():
                 yield from (since + JOIN_WAIT_S, since + 2 * JOIN_WAIT_S)
@@ -225,7 +225,8 @@ class UnreadyMembers:
             del self._tries[gang.key]
 
     def give_back(self, gang: ElasticGang, going: Sequence[Pod], now: float) -> str:
-        """These members leave. Returns why."""
+        """Counts a try of members that leave because they do not start, and lowers the size after the last try. Returns
+        why they leave."""
         tries = self._tries.setdefault(gang.key, _Tries())
         tries.count += 1
         tries.size = len(gang.placed) - len(going)
@@ -266,7 +267,7 @@ def _name(pod: Pod) -> str:
 
 
 def describe(gang: ElasticGang, numbers: Sequence[int]) -> str:
-    """That these members do not start, and why."""
+    """Returns a clause that says that these members do not start, and why."""
     reasons = sorted({gang.unready[number] for number in numbers if number in gang.unready})
     which = f"{wording.plural(len(numbers), 'member')} {member_numbers.to_text(numbers)}"
     verb = "do" if len(numbers) > 1 else "does"

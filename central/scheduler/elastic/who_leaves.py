@@ -1,4 +1,4 @@
-"""Which members of an elastic gang leave when it shrinks: those whose seats free whole domains (leavers.py), and of
+"""The members of an elastic gang that leave when it shrinks: those whose seats free whole domains (leavers.py), and of
 equal seats those that lose the least work.
 
 Design: docs/design/elastic-sizes.md
@@ -25,8 +25,8 @@ def down_to(
     *,
     alike: bool,
 ) -> list[Pod]:
-    """These members, and as many more as leave it with its goal. alike: any other members would do as well; then they
-    leave whose seats are close to each other."""
+    """Returns these members, and as many more as leave the gang with `goal` members. alike: any other members would do
+    as well; then those leave whose seats are close to each other."""
     count = len(donor.placed) - goal
     if count <= len(pods):
         return list(pods)
@@ -40,7 +40,7 @@ def down_to(
 def who_leaves(
     context: PreemptionContext, gang: ElasticGang, pods: Sequence[Pod], count: int, now: float
 ) -> list[Pod]:
-    """That many of these members."""
+    """Returns that many of these members, chosen to leave."""
     columns, scale = context.state.snapshot.columns, HarmScale([0], now)
     by_number = {number: pod for pod in pods if (number := gang.number(pod)) is not None}
     if gang.highest_first:
