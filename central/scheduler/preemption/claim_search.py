@@ -65,7 +65,7 @@ class ClaimSearch:
         self._known_losses: tuple[Sequence[Pod], list[Loss]] = (), []  # of the latest victims
 
     def _own_less_urgent(self) -> Sums:
-        """What the gangs of its queue use that it may evict by priority."""
+        """Returns the usage of the gangs in the claimant's queue that it may evict by priority."""
         gang = self._gang
         only_in = gang.namespace if self._context.across == ACROSS_NONE else None
         return self._queue.usage_by_priority.below(gang.priority, only_in)
@@ -91,8 +91,8 @@ class ClaimSearch:
         return found
 
     def _in_its_turn(self) -> PreemptionPlan | None:
-        """With the fewest gangs suspended that share time with it. Notes when there will be enough if there are too
-        few now."""
+        """Returns a plan that suspends the fewest gangs that share time with the claimant, of 1, 2, 4 and so on; None:
+        there is none now. Then notes in turn_by when there will be enough, if ever."""
         now = self._request.now
         equals = self._context.time_sharing.may_be_suspended(self._gang)
         candidates = [each for each in equals if may_evict(TURN, self._claimant, each[0])]

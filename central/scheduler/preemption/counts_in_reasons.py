@@ -1,4 +1,4 @@
-"""What reasons have counted in the table of victims at one time, so that equal counts are made once."""
+"""The counts that reasons have made in the table of victims at one time, so that equal ones are made once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -71,7 +71,7 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
 
 
 def next_settled(context: PreemptionContext, now: float) -> list[float]:
-    """When the next movable pod has run long enough to be moved; empty: there is none."""
+    """Returns when the next movable pod has run long enough to be moved; empty: there is none."""
     times = (
         settled_at(pod)
         for pod in context.state.pods.values()
@@ -110,8 +110,8 @@ def _uids(pods: Sequence[Pod]) -> frozenset[str]:
 def _find_places(
     context: PreemptionContext, draft: Draft, victims: Sequence[Pod], now: float
 ) -> tuple[Reservation, ...] | None:
-    """Where all victims fit beside what the draft holds, the gang with the largest pods first; None: they
-    do not."""
+    """Returns places for all victims beside what the draft holds, the gang with the largest pods first; None: they do
+    not fit."""
     snapshot = draft.snapshot
     gangs: dict[int, tuple[Gang, list[Pod]]] = {}
     for pod in victims:

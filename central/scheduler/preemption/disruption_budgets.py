@@ -69,7 +69,7 @@ class DisruptionBudgets:
         return found
 
     def disruptions(self, pods: Iterable[Pod]) -> Counter[BudgetKey]:
-        """How many disruptions of each budget the eviction of all these pods uses."""
+        """Returns how many disruptions of each budget the eviction of all these pods uses."""
         spent: Counter[BudgetKey] = Counter()
         for pod in pods:
             spent.update(self.covering(pod))
@@ -86,12 +86,12 @@ class DisruptionBudgets:
         return all(count <= left[name] for name, count in used.items())
 
     def never_evictable(self, pods: Iterable[Pod]) -> bool:
-        """Whether the Eviction API refuses one of the pods whatever its budgets allow."""
+        """Returns whether the Eviction API refuses one of the pods whatever its budgets allow."""
         return bool(self.seen) and any(len(self.covering(pod)) > 1 for pod in pods)
 
 
 def disruptions_left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mapping[BudgetKey, int]:
-    """What each budget allows, minus requested evictions that its status does not show yet."""
+    """Returns the disruptions that each budget allows, minus requested evictions that its status does not show yet."""
     if not budgets.seen:
         return {}
     allowed = {name: budget.allowed for name, budget in budgets.seen.items()}

@@ -1,8 +1,8 @@
-"""Which pods may be evicted at all, by any claimant.
+"""Rules that say which pods may be evicted at all, by any claimant.
 
-Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its least run
+Pods with volcano.sh/preemptable: "false" never are, and neither is a gang that has run for less than its minimum run
 time, except for its members above the minimum. Such marks, and a cooldown-time, do not protect what a queue has above
-its share from a queue that is entitled to it (PreemptionRequest.marks_hold); the queues' own least run times do.
+its share from a queue that is entitled to it (PreemptionRequest.marks_hold); the queues' own minimum run times do.
 
 Design: docs/design/evictions.md
 """
@@ -16,7 +16,7 @@ NOT_PREEMPTABLE, TOO_YOUNG = "not preemptable", "min runtime"
 
 
 def may_leave(gang: Gang, pod: Pod) -> bool:
-    """Whether this pod may be evicted. Its own setting takes precedence over its PodGroup's."""
+    """Returns whether this pod may be evicted. Its own setting takes precedence over its PodGroup's."""
     own = pod.seen.preemptable
     if own is None and gang.object is not None:
         own = gang.object.preemptable
@@ -24,7 +24,7 @@ def may_leave(gang: Gang, pod: Pod) -> bool:
 
 
 class MinRuntimes:
-    """Of the queues, each looked up once. For one search, because a Queue may change its own."""
+    """The minimum run times of queues, each looked up once. For one search, because a Queue may change its own."""
 
     def __init__(self, context: PreemptionContext) -> None:
         self._context = context
@@ -32,14 +32,14 @@ class MinRuntimes:
 
     @property
     def any_set(self) -> bool:
-        """Whether --min-runtime or a queue protects gangs for a while."""
+        """Returns whether --min-runtime or a queue protects gangs for a while."""
         queues = self._context.queues.by_name.values()
         return self._context.min_runtime_s > 0 or any(
             bool(queue.seen.min_runtime_s) for queue in queues
         )
 
     def why_whole(self, gang: Gang, now: float, *, marks_hold: bool = True) -> str:
-        """Why the gang may not fall below its minimum now; empty: it may."""
+        """Returns why the gang may not fall below its minimum now; empty: it may."""
         never = marks_hold and gang.never_evicted
         if never and not all(may_leave(gang, pod) for pod in gang.counts.placed):
             return NOT_PREEMPTABLE
@@ -47,13 +47,13 @@ class MinRuntimes:
         return TOO_YOUNG if least_s and now < self.end(gang, now, marks_hold=marks_hold) else ""
 
     def end(self, gang: Gang, now: float, *, marks_hold: bool = True) -> float:
-        """Returns when the gang reaches its least run time."""
+        """Returns when the gang reaches its minimum run time."""
         since = past_runs.began(gang.counts.placed, now)
         return (now if since is None else since) + self.of(gang, marks_hold=marks_hold)
 
     def of(self, gang: Gang, *, marks_hold: bool = True) -> float:
-        """The least run time of the nearest queue that sets one, else --min-runtime; at least the cooldown-time of the
-        gang's pods, if that holds."""
+        """The minimum run time of the nearest queue that sets one, else --min-runtime; at least the cooldown-time of
+        the gang's pods, if that holds."""
         name = gang.queue
         if (least_s := self._by_queue.get(name)) is None:
             least_s = self._by_queue[name] = self._of_queue(name)
@@ -68,7 +68,7 @@ class MinRuntimes:
 
 
 def next_end(context: PreemptionContext, now: float) -> list[float]:
-    """When the next gang reaches its minimum run time; empty: none has less."""
+    """Returns when the next gang reaches its minimum run time; empty: none has run for less."""
     runtimes = MinRuntimes(context)
     every = runtimes.any_set
     if not every and not context.state.any_pod.cooldown:

@@ -1,4 +1,4 @@
-"""Who may be evicted for whom: a row for each rule, which preemption, reclaim, time sharing, defragmentation and
+"""Rules of who may be evicted for whom: a row for each, which preemption, reclaim, time sharing, defragmentation and
 elastic sizes share.
 
 A rule says which gangs may be evicted at all. Which of them are, with how many members, is decided by the search,
@@ -25,8 +25,8 @@ SETTLED_S = 300.0  # run time before a gang may be moved, so that none moves to 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """What rules read beside the victim. claim: what its queue is entitled to; None: there are no queues, or the caller
-    does not reclaim."""
+    """The claimant, as rules read it beside the victim. claim: what its queue is entitled to; None: there are no
+    queues, or the caller does not reclaim."""
 
     context: PreemptionContext
     gang: Gang
@@ -100,7 +100,7 @@ def _is_movable(by: Claimant, victim: Gang) -> bool:
 
 
 def settled_at(pod: Pod) -> float:
-    """When the pod may be moved; infinite before its start is known."""
+    """Returns when the pod may be moved; infinite before its start is known."""
     began = pod.seen.started if pod.seen.started is not None else pod.since
     return inf if began is None else began + SETTLED_S
 
@@ -138,10 +138,10 @@ _BY_NAME = {rule.name: rule for rule in EVICTION_RULES}
 
 
 def applies(name: str, by: Claimant) -> bool:
-    """Whether the rule has candidates for the claimant."""
+    """Returns whether the rule has candidates for the claimant."""
     return _BY_NAME[name].trigger(by)
 
 
 def may_evict(name: str, by: Claimant, victim: Gang) -> bool:
-    """Whether the victim is a candidate of the rule."""
+    """Returns whether the victim is a candidate of the rule."""
     return _BY_NAME[name].candidates(by, victim)

@@ -1,8 +1,7 @@
 """The harm of evictions, as a tuple that is compared from left to right:
 
 1. the highest rank of those that go: gangs with a pod whose replacement runs on the same node or nowhere (a
-DaemonSet's), then
-   priority
+   DaemonSet's), then priority
 2. gangs that fall below their minimum; then of the others how urgent the members are: in a gang of unlike pods the
    least urgent of those above its minimum go
 3. work lost: GPU-seconds since the start or the last checkpoint, and those until the pods are gone: capacity stands
@@ -102,7 +101,7 @@ class HarmScale:
         )
 
     def of_parts(self, rank: int, parts: Sequence[int]) -> Harm:
-        """From the sums over the pods: gangs broken and urgency, work, pods, capacity, run time, age."""
+        """Returns the harm of these sums over pods: gangs broken and urgency, work, pods, capacity, run time, age."""
         return _at_rank(self._rank[rank], parts)
 
 
@@ -121,13 +120,13 @@ def _at_rank(rank: int, parts: Sequence[int]) -> Harm:
 
 
 def grace_s(seen: PodSeen, most_s: float) -> int:
-    """How long the pod may take to end once it is evicted."""
+    """Returns the seconds that the pod may take to end once it is evicted."""
     return int(min(seen.grace_s, most_s))
 
 
 @lru_cache(maxsize=1 << 14)
 def gpus(spec: PodSpec) -> int:
-    """What the pod's requests are worth, in millionths of a GPU; SIZE_MOST at most."""
+    """Returns what the pod's requests are worth, in millionths of a GPU; SIZE_MOST at most."""
     requests = dict(spec.requests)
     devices = _CURRENCY.worth((*spec.requests, *spec.charges)) * _GPU // GPU_UNITS
     cores = requests.get("cpu", 0) * _GPU // (1000 * CORES_PER_GPU)

@@ -1,4 +1,4 @@
-"""Which running gangs to evict so that enough pods fit in a domain, with the least harm.
+"""The choice of running gangs to evict so that enough pods fit in a domain, with the least harm.
 
 Harm is compared as harm.py says. Members above a gang's minimum are units of their own; the rest of a
 gang is evicted whole or not at all. No disruption budget is overspent. Quota that queues lack is one more row, QUOTA,
@@ -71,7 +71,7 @@ class LeastHarmProblem:
         return self if len(useful) == len(self.units) else replace(self, units=useful)
 
     def _enough(self, row: int) -> Vector:
-        """As much as pods on the row can use, if all of its units go."""
+        """Returns the amounts that pods on the row can use if all of its units go; of QUOTA, those that are lacking."""
         if row == QUOTA:
             return self.lacking
         freed = [unit.frees[row] for unit in self.by_row.get(row, ())]

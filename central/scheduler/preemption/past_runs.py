@@ -45,7 +45,7 @@ class FailedStart:
 
 
 def began(pods: Iterable[Pod], now: float) -> float | None:
-    """When the first of these that hold capacity began; None: there are none."""
+    """Returns when the first of these pods that hold capacity began, `now` if unknown; None: none holds any."""
     times = [
         pod.seen.started if pod.seen.started is not None else pod.since for pod in pods if pod.alive
     ]
@@ -66,8 +66,8 @@ def limit_reached(gang: Gang) -> str:
 
 
 def recovered(gang: Gang, before: PastTurns | None, now: float) -> tuple[float, float]:
-    """How long the gang has run, and until when that is counted: to the present run's beginning if it runs. before: as
-    the condition says; None: there is none."""
+    """Returns the seconds that the gang has run, and until when they are counted: to the present run's beginning if it
+    runs. before: as the condition says; None: there is none."""
     present = began(gang.counts.placed, now)
     end = now if present is None else present
     ran_s, until = (
@@ -93,7 +93,7 @@ def _known(
 
 
 def _length(runs: Iterable[tuple[float, float]], start: float, end: float) -> float:
-    """Of the time between start and end that is in one of the runs."""
+    """Returns the seconds between start and end that are in one of the runs."""
     length, reached = 0.0, start
     for first, last in sorted(runs):
         gained = min(last, end) - max(first, reached)

@@ -1,4 +1,4 @@
-"""Which domain a gang gets by eviction, and its victims.
+"""The domain that a gang gets by eviction, and its victims.
 
 Nothing is evicted unless all of the gang fits afterwards. Whole gangs go, or single members above a
 minimum. Bounds come first: what a row or domain would hold without all possible victims, and what
@@ -107,7 +107,7 @@ def find_without_victims(
 
 
 def whole_search(context: PreemptionContext, request: PreemptionRequest) -> VictimSearch:
-    """With all candidates."""
+    """Returns a search with all candidates of the request."""
     table = context.candidates.table.refresh()
     allowed = _allowed(context, request)
     usable = _usable(context, request)
@@ -136,7 +136,7 @@ def _usable(context: PreemptionContext, request: PreemptionRequest) -> Bools:
 
 
 def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
-    """By slot of the table, which gangs may be evicted."""
+    """Returns by slot of the table whether the gang may be evicted."""
     table, claimant, may_evict = context.candidates.table, request.gang, request.may_evict
     allowed = table.may_evict(
         lambda other: may_evict(claimant, other), by_group=request.by_group, among=request.among
@@ -148,7 +148,7 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
 
 
 class _Narrowed:
-    """For a gang of equal pods: searches parts of the cluster, those first where victims cost least."""
+    """A search for a gang of equal pods, in parts of the cluster: those first where victims cost least."""
 
     def __init__(self, context: PreemptionContext, request: PreemptionRequest) -> None:
         self._context, self._request = context, request

@@ -1,4 +1,4 @@
-"""What a gang needs by preemption, and the plan that would give it that."""
+"""A gang's request for preemption, and the plan that would serve it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ def outranks(across: str, claimant: Gang, victim: Gang) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionContext:
-    """What preemption reads beside the request."""
+    """The state and settings that preemption reads beside the request."""
 
     state: ClusterState
     queues: Queues
@@ -53,8 +53,8 @@ class PreemptionContext:
     counts_in_reasons: CountsInReasons = field(default_factory=CountsInReasons)
 
     def tenant(self, gang: Gang) -> tuple[object, ...]:
-        """What makes the answers to equal requests of one queue and priority differ: what the policies of its queue
-        look at, and the namespace where it decides who gives way. Empty: nothing."""
+        """Returns what makes the answers to equal requests of one queue and priority differ: what the policies of its
+        queue read, whether the gang shares time, and the namespace if victims must be in it. Empty: nothing."""
         own = quota.tenant(self.queues, gang)
         if self.time_sharing.shares(gang):
             own = (*own, "shares time")

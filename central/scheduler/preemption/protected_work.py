@@ -59,7 +59,7 @@ class Protected:
         return self.less_urgent - self.by_rule.total() + self.by_rule[OTHER_SCHEDULERS]
 
     def clauses(self) -> list[str]:
-        """For example "3 pods are not preemptable"."""
+        """Returns one clause for each rule that protects pods, for example "3 pods are not preemptable"."""
         about = ABOUT
         if self.first_end < inf:
             first = "the first at" if self.by_rule[evictable.TOO_YOUNG] > 1 else "until"
@@ -132,7 +132,7 @@ def _count(
 
 
 class _ProtectionRules:
-    """What protects less urgent gangs."""
+    """The rules that protect less urgent gangs."""
 
     def __init__(
         self, context: PreemptionContext, claimant: Gang, rows: Bools, *, devices: bool
@@ -167,7 +167,7 @@ class _ProtectionRules:
         return found
 
     def _in_budgets(self, other: Gang, surplus: int) -> int:
-        """How many of its pods budgets keep now: each by itself if it has surplus, else all or none."""
+        """Returns how many of its pods budgets protect now: each by itself if it has surplus, else all or none."""
         counted = self._counted(other)
         if surplus:
             return sum(self._are_kept([pod]) for pod in counted)
@@ -195,5 +195,6 @@ class _ProtectionRules:
 
 
 def _may_go(gang: Gang, other: Gang, queues: frozenset[str]) -> bool:
-    """By priority; of another queue, by what its queue has too much of."""
+    """Returns whether the other gang may be evicted unless a rule protects it: by priority or, if queues are given, as
+    a gang of another one, by what that queue has too much of."""
     return other.priority < gang.priority or bool(queues and other.queue != gang.queue)

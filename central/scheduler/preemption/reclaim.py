@@ -77,7 +77,8 @@ def _plan_among_queues(
 def blocking_budgets(
     context: PreemptionContext, request: PreemptionRequest, lacks: Sequence[Shortfalls] = ()
 ) -> str:
-    """Which disruption budgets alone block preemption, as a reason; empty: none."""
+    """Returns a reason that lists the disruption budgets that alone block preemption, and notes that they do; empty:
+    none."""
     budgets = context.budgets
     if not budgets.seen:
         return ""
@@ -180,7 +181,7 @@ def cancel(context: PreemptionContext, held: Reservation) -> None:
 
 
 class _EvictionReasons:
-    """Of the victims of one claim. Thousands of victims have a few different ones."""
+    """The eviction reasons of the victims of one claim. Thousands of victims have a few different ones."""
 
     def __init__(self, context: PreemptionContext, held: Reservation) -> None:
         self._context, self._held = context, held
@@ -194,7 +195,7 @@ class _EvictionReasons:
         return Evict(uid, namespace, name, pod.node, why, trial, cause, shown, beyond, grace_s)
 
     def is_beyond_budgets(self, pod: Pod) -> bool:
-        """Whether the pod's disruption budgets do not hold against the claim."""
+        """Returns whether disruption budgets cover the pod and do not hold against the claim."""
         victim = self._context.state.gang_of(pod)
         if self._held.evictions is not EvictionKind.BEYOND_MARKS or victim is None:
             return False
@@ -236,5 +237,5 @@ def _eviction_reason(
 
 
 def _gives_turn(victim: Gang, claimant: Gang) -> bool:
-    """Whether it goes because equals of a queue share time."""
+    """Returns whether the victim is suspended for the claimant: evicted because equals of a queue share time."""
     return victim.queue == claimant.queue and victim.priority == claimant.priority

@@ -1,4 +1,4 @@
-"""What gangs that share time have run, with columns of what each cycle computes of all of them: one row for each gang.
+"""The run times of gangs that share time, with columns of what each cycle computes of all of them: a row for each gang.
 
 Design: docs/design/time-sharing.md
 """
@@ -21,7 +21,7 @@ DELAY = 0.7  # the part of the delay by even division at which a gang is late
 
 
 class SharedTerms(NamedTuple):
-    """What its place among the others depends on."""
+    """The values of a gang on which its place among the others depends."""
 
     created: float
     attained_s: float  # run time before the present run
@@ -75,7 +75,7 @@ class RunsMemory:
 
 
 class Lateness(NamedTuple):
-    """By row, in seconds."""
+    """The run time that is left and the latest start, by row, in seconds."""
 
     left_s: Floats
     latest_start: Floats
@@ -185,7 +185,7 @@ class RunHistories:
         return PastTurns(ran_s, round(contention, 2), until, history.since is not None)
 
     def at(self, rows: Ints) -> Iterator[RunHistory]:
-        """In use."""
+        """Yields the histories of these rows, which are in use."""
         for row in rows.tolist():
             history = self._by_row[row]
             assert history is not None
@@ -194,7 +194,7 @@ class RunHistories:
     # --- what is computed of all of them -------------------------------------------------------
 
     def queues(self) -> Iterable[str]:
-        """Where these gangs are."""
+        """Returns the queues in which these gangs are."""
         return self._queues.by_name
 
     def queues_of(self, rows: Ints) -> list[str]:
@@ -212,7 +212,7 @@ class RunHistories:
         self._stale.clear()
 
     def lateness(self) -> Lateness:
-        """At the time of the last look()."""
+        """Returns the lateness of the gangs at the time of the last look(), by row."""
         if self._stale:
             rows = np.array([*self._stale], dtype=np.int64)
             self._stale.clear()
@@ -273,7 +273,7 @@ class RunHistories:
 
 
 class _QueueNumbers:
-    """Of the queues that have gangs here."""
+    """The numbers of the queues that have gangs here."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, int] = {}

@@ -25,8 +25,8 @@ def has_surplus(gang: Gang) -> bool:
 
 
 def own_surplus_count(gang: Gang) -> int:
-    """How many members a gang may lose that lacks pods of one task and has more than it needs of another, so that it
-    has its minimum with those that it lacks. 0 for gangs that lack none."""
+    """Returns how many members a gang may lose that lacks pods of one task and has more than it needs of another, so
+    that it has its minimum with those that it lacks. 0 for gangs that lack none."""
     coming = sum(gang.short_tasks().values())
     if not coming or gang.subgroups or (gang.object is not None and gang.object.evicted_whole):
         return 0
@@ -35,8 +35,8 @@ def own_surplus_count(gang: Gang) -> int:
 
 
 def urgencies(gang: Gang, pods: Sequence[Pod]) -> list[int]:
-    """How many priorities of the gang's pods are below that of each pod. A gang has one priority, the highest of its
-    pods; which of its members leave is decided by their own."""
+    """Returns for each pod how many priorities of the gang's pods are below its own. A gang has one priority, the
+    highest of its pods; the pods' own priorities decide which of its members leave."""
     if gang.counts.least_priority == gang.counts.priority:
         return [0] * len(pods)
     priorities = {pod.seen.priority for pod in gang.members.values()}

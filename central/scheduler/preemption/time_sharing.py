@@ -13,7 +13,7 @@ it does not become late, and while it waits its latest start does not come neare
 two gangs never suspend each other for the same state.
 
 A quantum is at least so long that suspensions cost a gang CHURN of its run time. A gang that would need more than
-LONGEST quanta of its queue for that shares no time: it would take turns and give none.
+LONGEST quanta of its queue for that shares no time: it would suspend others and not be suspended.
 
 Design: docs/design/time-sharing.md
 """
@@ -59,7 +59,7 @@ class TimeSharing:
     # --- what is known of gangs ----------------------------------------------------------------
 
     def update(self, queues: Queues, gang: Gang, now: float) -> None:
-        """After a change of the gang or its members."""
+        """Updates the gang's history and turn after a change of the gang or its members."""
         history = self.histories.by_key.get(gang.key)
         quantum_s = self.quantum_s(queues, gang)
         if quantum_s is None:
@@ -115,7 +115,8 @@ class TimeSharing:
         self.histories.remove(history)
 
     def forgotten(self, gang: Gang, now: float) -> None:
-        """Its last pod has gone, and its object if it had one. If it was evicted its controller makes it again."""
+        """Drops the history of a gang whose last pod has gone, and its object if it had one. If it was evicted, stops
+        the history instead: its controller makes it again."""
         history = self.histories.by_key.get(gang.key)
         if history is not None and gang.preemption.preempted_for:
             history.stop(now)
@@ -126,14 +127,14 @@ class TimeSharing:
             self._drop(history)
 
     def past_turns(self, gang: Gang) -> PastTurns | None:
-        """What its status says for the next scheduler; None: it shares no time."""
+        """Returns what the gang's status says for the next scheduler; None: it shares no time."""
         history = self.histories.by_key.get(gang.key)
         if history is not None:
             return self.histories.past_turns(history)
         return gang.object.past_turns if gang.object is not None and not gang.members else None
 
     def quantum_s(self, queues: Queues, gang: Gang) -> float | None:
-        """How long the gang runs at least before it is suspended; None: it shares no time."""
+        """Returns the seconds that the gang runs at least before it is suspended; None: it shares no time."""
         cost_s = gang.counts.suspension_s
         if cost_s is None or gang.never_evicted:
             return None
@@ -180,7 +181,7 @@ class TimeSharing:
     # --- who is suspended ----------------------------------------------------------------------
 
     def latest_start(self, gang: Gang) -> float:
-        """When the gang becomes late or did, as the last look() found; inf: it shares no time."""
+        """Returns when the gang becomes late or did, as the last look() found; inf: it shares no time."""
         history = self.histories.by_key.get(gang.key)
         if history is None:
             return inf
@@ -219,7 +220,7 @@ class TimeSharing:
     # --- what is said --------------------------------------------------------------------------
 
     def remark(self, gang: Gang, now: float) -> str:
-        """When the pending gang has its turn; empty: it shares no time."""
+        """Returns a clause that says when the pending gang has its turn; empty: it shares no time."""
         history = self.histories.by_key.get(gang.key)
         if history is None or not self.shares(gang):
             return ""
@@ -253,7 +254,7 @@ def _stand(gang: Gang, turn: float | None) -> None:
 
 
 def _quantum_of(queues: Queues, name: str) -> float:
-    """Of the nearest queue that sets one."""
+    """Returns the quantum of the nearest queue that sets one, in seconds; 0: none does."""
     queue = queues.by_name.get(name)
     for above in queue.path if queue is not None and queues.enabled else ():
         if above.seen.quantum_s is not None:
@@ -262,7 +263,7 @@ def _quantum_of(queues: Queues, name: str) -> float:
 
 
 def _contention(queues: Queues, queue: Queue | None) -> float:
-    """How many times its fair share the queue is asked for, of the resource where that is most."""
+    """Returns the contention of the queue, for the resource where that is highest; at least 1."""
     most = 1.0
     if queue is None:
         return most
@@ -276,7 +277,7 @@ def _contention(queues: Queues, queue: Queue | None) -> float:
 
 
 def _run_time_s(gang: Gang) -> float | None:
-    """As its pods say; None: unknown."""
+    """Returns the run time that the gang's pods say, in seconds; None: unknown."""
     pods = [*gang.counts.waiting, *gang.counts.placed]
     times = [pod.seen.runs_for_s for pod in pods]
     known = [each for each in times if each is not None]

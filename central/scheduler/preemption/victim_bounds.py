@@ -1,4 +1,4 @@
-"""What a pod of one class costs on each row at least, before any victims are chosen there.
+"""The least harm that a pod of one class costs on each row, as a bound before any victims are chosen there.
 
 Victims are searched where the bound is low, and the search ends once no other row or domain can be better. All of
 it is arrays by row, which equal requests share: only the rows that changed since the last request are counted
@@ -42,7 +42,7 @@ BOUNDS_KEPT = 64  # of different requests
 
 @dataclass(slots=True)
 class _Units:
-    """What may go on some rows, one entry for each gang on each row and each member above a minimum."""
+    """The units that may go on some rows: one entry for each gang on each row and each member above a minimum."""
 
     row: Ints
     frees: Ints  # of the resource that counts
@@ -51,7 +51,7 @@ class _Units:
 
 @dataclass(slots=True)
 class RowBounds:
-    """By row, of usable rows. Call update() before reading."""
+    """The bounds of usable rows, by row. Call update() before reading."""
 
     spec: PodSpec
     pods: int  # that many must fit on the row together; 0: one, and bounds may be added up
@@ -115,7 +115,7 @@ class RowBounds:
     def _changed_rows(
         self, snapshot: Snapshot, table: VictimTable, allowed: Bools, usable: Bools, now: float
     ) -> tuple[Ints | None, tuple[int, int]]:
-        """None: all rows. And the marks of the next update."""
+        """Returns the rows to count again (None: all), and the marks of the next update."""
         mark, dirty = snapshot.columns.dirty.since(self._marks[0])
         table_mark, changed = table.dirty.since(self._marks[1])
         marks = mark, table_mark
@@ -223,14 +223,14 @@ class RowBounds:
 
 
 class Candidates:
-    """What all requests for victims share."""
+    """The table of victims and the bounds, which all requests for victims share."""
 
     def __init__(self, state: ClusterState, max_grace_s: float = MAX_GRACE_S) -> None:
         self.table = VictimTable(state, max_grace_s)
         self._bounds: dict[tuple[PodSpec, int], RowBounds] = {}
 
     def bounds(self, spec: PodSpec, pods: int) -> RowBounds:
-        """For requests of this class. pods: as in RowBounds."""
+        """Returns the bounds for requests of this class. pods: as in RowBounds."""
         found = self._bounds.get((spec, pods))
         if found is None:
             if len(self._bounds) >= BOUNDS_KEPT:
@@ -248,7 +248,8 @@ def _summed(rows: Ints, amounts: Ints, count: int) -> Ints:
 
 
 def _main_column(columns: Ints, amounts: Ints, allocatable: Ints) -> int:
-    """Where the resource stands that counts: GPUs, else the one of which a pod takes the largest part of a node."""
+    """Returns the place of the resource that counts: GPUs, else the one of which a pod takes the largest part of a
+    node."""
     if len(gpu := np.flatnonzero(columns == 0)):
         return int(gpu[0])
     whole = np.maximum(allocatable[:, columns].max(axis=0, initial=1), 1)
@@ -319,7 +320,7 @@ def by_domain(bounds: RowBounds, of: Ints, missing: Ints) -> Iterator[tuple[list
 
 
 def at_most(table: VictimTable, victims: Sequence[Pod], bound: Bound, now: float) -> bool:
-    """Whether the harm of these evictions is at most what the bound says."""
+    """Returns whether the harm of these evictions is at most what the bound says."""
     by_slot: dict[int, list[int]] = {}
     for pod in victims:
         slot, entry = table.entry_of(pod)

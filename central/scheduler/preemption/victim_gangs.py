@@ -107,7 +107,7 @@ class VictimGangs:
         return len(self.surplus)
 
     def members(self, number: int) -> list[Pod]:
-        """That hold capacity, on usable rows or not."""
+        """Returns the gang's members that hold capacity, on usable rows or not."""
         return self._entries.pods_of(self._members[self._first[number] : self._first[number + 1]])
 
     def members_of(self, numbers: Ints) -> list[Pod]:
@@ -119,7 +119,7 @@ class VictimGangs:
         return self._entries.pods_of(self._members[at])
 
     def harm_of_all(self, numbers: Ints) -> harm.Harm:
-        """Of evicting all members of these gangs."""
+        """Returns the harm of evicting all members of these gangs."""
         parts, total = self.whole_parts[numbers], harm.NO_HARM
         for priority in np.unique(parts[:, 0]).tolist():
             sums = parts[parts[:, 0] == priority].astype(object).sum(axis=0).tolist()  # any size
@@ -138,12 +138,12 @@ class VictimGangs:
 
     @cached_property
     def whole_harm(self) -> list[harm.Harm]:
-        """By gang, of evicting all of its members."""
+        """The harm of evicting all members of a gang, by gang."""
         return self._harm_of(self.whole_parts)
 
     @cached_property
     def harm_alone(self) -> list[harm.Harm]:
-        """By candidate, of evicting it above its gang's minimum."""
+        """The harm of evicting a candidate above its gang's minimum, by candidate."""
         parts = self._entries.harm_of(self.entries, self._now)
         parts[:, 0] = self.priority[self.gang_of]
         return self._harm_of(parts)
@@ -153,7 +153,7 @@ class VictimGangs:
 
     @cached_property
     def backed_off(self) -> Bools:
-        """By gang, whether an eviction of a member was refused a moment ago."""
+        """Returns by gang whether an eviction of a member was refused a moment ago."""
         waits = [pod.evict_backoff.not_before > self._now for pod in self._all_members]
         found = np.zeros(len(self), dtype=np.bool_)
         found[self._gang_of_member[np.array(waits, dtype=np.bool_)]] = True

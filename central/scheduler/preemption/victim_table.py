@@ -58,7 +58,7 @@ class VictimTable:
         self._of_queue: dict[str, list[int]] = {}  # groups
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a state that is read again its specs have other ids."""
+        """Restores the table, and finds the ids of its specs again: they have others in a state that is read again."""
         self.__dict__.update(state)
         self._class_of = {id(spec): number for number, spec in enumerate(self.classes)}
 
@@ -103,8 +103,8 @@ class VictimTable:
     def may_evict(
         self, rule: Callable[[Gang], bool], *, by_group: bool, among: Collection[str] | None = None
     ) -> Bools:
-        """By slot, whether the rule lets the gang be evicted. by_group: it answers alike for the gangs of
-        one victim_group(). among: queues; gangs of others may not be evicted."""
+        """Returns by slot whether the rule lets the gang be evicted. by_group: it answers alike for the gangs of one
+        victim_group(). among: queues; gangs of others may not be evicted."""
         if among is None:
             groups: Iterable[int] = range(len(self._in_group))
         else:
@@ -159,7 +159,7 @@ class VictimTable:
         return found
 
     def candidates_on(self, rows: Bools, allowed: Bools) -> int:
-        """How many pods of the allowed gangs (by slot) the rows hold."""
+        """Returns how many staying pods of the allowed gangs (by slot) the rows hold."""
         return len(self._candidates(rows, allowed))
 
     def slots_on(self, rows: Bools, allowed: Bools) -> Ints:
@@ -167,7 +167,7 @@ class VictimTable:
         return np.unique(self.entries.slot[self._candidates(rows, allowed)])
 
     def pods_by_slot(self, rows: Bools, classes: Bools) -> Ints:
-        """By slot, how many pods of these classes stay on the rows."""
+        """Returns by slot how many pods of these classes (by index) stay on the rows."""
         entries = self.entries
         here = self.entries_on(np.flatnonzero(rows))
         here = here[(entries.state[here] == STAYS) & classes[entries.podclass[here]]]
@@ -202,7 +202,7 @@ class VictimTable:
         return self._slots.get(gang, -1) if gang is not None else -1
 
     def content(self) -> dict[GangKey, tuple[object, ...]]:
-        """Of each gang all that is kept, for comparisons."""
+        """Returns by gang all that the table keeps of it, for comparisons."""
         return {
             gang.key: (
                 [
@@ -349,8 +349,8 @@ def _gang_ints(gang: Gang, holding: list[Pod]) -> tuple[int, int, int]:
 
 
 def victim_group(gang: Gang) -> tuple[object, ...]:
-    """What the rules of who may evict whom read of a victim: gangs with equal groups are alike to them, apart from
-    the time."""
+    """Returns what the rules of who may evict whom read of a victim: gangs with equal groups are alike to them, apart
+    from the time."""
     account = gang.account
     used = frozenset(account.used.items()) if account is not None else None
     user = account.user if account is not None else ""

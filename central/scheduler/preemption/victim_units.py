@@ -83,7 +83,7 @@ class VictimUnits:
         return {QUOTA: freed} if any(freed) else {}
 
     def _counts(self, gang: Gang) -> list[bool]:
-        """Which terms of the quota count what the gang uses."""
+        """Returns by term of the quota whether it counts what the gang uses."""
         queue = self._context.queues.by_name[gang.queue] if self._terms else None
         return [queue is not None and short.counts(gang, queue) for short, *_ in self._terms]
 
@@ -112,7 +112,7 @@ class VictimUnits:
         return kept
 
     def free_quota(self, units: Iterable[EvictionUnit]) -> bool:
-        """Whether these units together free what is lacking."""
+        """Returns whether these units together free the quota that is lacking."""
         units = list(units) if self.lacking else []
         wholes = {unit.gang for unit in units if unit.whole}
         freed = [
@@ -132,8 +132,7 @@ class VictimUnits:
         return [self.gangs.members(number) for number in ordered]
 
     def may_evict(self, pods: Sequence[Pod], *, alone: bool = False) -> bool:
-        """Whether all these pods may be evicted together. alone: without the rest of their
-        gangs."""
+        """Returns whether all these pods may be evicted together. alone: without the rest of their gangs"""
         for pod in pods:
             if pod.evict_backoff.not_before > self._now:
                 return False
@@ -145,7 +144,7 @@ class VictimUnits:
         return all(count <= self.allowed[name] for name, count in uses.items())
 
     def _uses(self, pods: Sequence[Pod], *, alone: bool = False) -> Mapping[Allowance, int]:
-        """What the evictions use of budgets and, if alone, of the surplus of tasks."""
+        """Returns what the evictions use of budgets and, if alone, of the surplus of tasks."""
         if not self.allowed:
             return {}
         used = self._context.budgets.disruptions(pods) if self._covered else Counter()

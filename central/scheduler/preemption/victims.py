@@ -109,7 +109,7 @@ class VictimSearch:
         )
 
     def _fits_without(self, gone: Ints) -> dict[PodSpec, Ints]:
-        """By pod class: how many fit on each row without these pods (indices)."""
+        """Returns by pod class how many fit on each row without these pods (indices)."""
         with self._releasable.without(gone) as snapshot:
             found = {}
             for spec, _ in self._request.groups:
@@ -128,8 +128,8 @@ class VictimSearch:
         )
 
     def plan_equal_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """For a gang of equal pods: victims by counts. Where these cannot see what victims free,
-        by trials too."""
+        """Returns a plan for a gang of equal pods, with victims by counts. Where these cannot see what victims free, by
+        trials too."""
         counted = self._plan_by_counts(domains)
         if not self._mixed:
             return counted[1] if counted is not None else None
@@ -170,7 +170,7 @@ class VictimSearch:
         return None
 
     def _pods_chosen(self, choice: _Chosen) -> list[Pod] | None:
-        """None: no choice was found."""
+        """Returns the pods of the choice; None: no choice was found."""
         if choice.gangs is not None:
             return self._gangs.members_of(choice.gangs)
         return None if choice.units is None else self.units.pods_of(choice.units)
@@ -219,7 +219,7 @@ class VictimSearch:
 
     @cached_property
     def _frees(self) -> Ints:
-        """By candidate, of the resources that one pod requests."""
+        """The amounts that each candidate frees, of the resources that one pod requests."""
         ((spec, _),) = self._request.groups
         columns = self._snapshot.view(spec).columns
         amounts: Ints = self._releasable.amounts[: self._candidates, columns]
@@ -307,7 +307,7 @@ class VictimSearch:
         return self._accepts(self.units.pods_of(units))
 
     def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """For a gang of unlike pods, for which counts say too little."""
+        """Returns a plan for a gang of unlike pods, by trials: counts say too little of it."""
         tried = self._plan_by_trials(domains)
         return tried[1] if tried is not None else None
 

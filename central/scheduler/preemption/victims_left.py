@@ -15,7 +15,7 @@ MayGive = Callable[[Gang], bool]
 
 
 class VictimsLeft:
-    """What one choice of victims may take, and what it takes in any case."""
+    """The victims that one choice may take: those that may give or are suspended, without those that are left out."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def claimants(
     """Pending gangs that may claim what these bindings of a round gave to others, those that claim alike once.
 
     claimed: gangs that got the place that their victims left. The more urgent ones of their queues may claim it, and
-    those of queues that are owed what theirs have too much of.
+    those of queues that are entitled to what theirs have too much of.
     postponed: gangs that searched victims shortly before, and not in this round. Those may claim that could start
     in place of what a queue got that has too much."""
     found: dict[object, Gang] = {}
@@ -129,7 +129,7 @@ def _refused(queue: Queue) -> Iterator[Gang]:
 
 
 def _first_of_each(gangs: Iterable[Gang], chosen: Callable[[Gang], bool]) -> Iterator[Gang]:
-    """Of the gangs that request alike one, if it is chosen."""
+    """Yields the first gang of each priority and request, if it is chosen."""
     seen: set[object] = set()
     for gang in gangs:
         alike = (gang.priority, gang.attempt.equivalence or gang.key)
