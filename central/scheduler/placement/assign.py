@@ -86,7 +86,8 @@ def assign_sequentially(
     *,
     among: int = -1,
 ) -> None:
-    """As assign(), for pods whose own rules refer to each other."""
+    """Assigns every pod to one of the rows, one pod after another, for pods whose own rules refer to each other.
+    Parameters as in assign(). Raises DoesNotFit, with the draft as it was, and WorkLimitReached."""
     masks = sequential.gpu_masks(draft.snapshot, groups, level, rows, existing_gpus, among=among)
     count = sum(count for _, count in groups)
     if all(sequential.assign_all(draft, groups, rows, within) < count for within in masks):

@@ -16,7 +16,8 @@ from central.scheduler.snapshot.snapshot import Snapshot
 def fill_balanced(
     snapshot: Snapshot, capacity: Ints, rows: Ints, count: int, level: int
 ) -> tuple[Ints, Ints]:
-    """As fill_fewest(): rows, and the number of pods for each; rows of one domain follow each other."""
+    """Divides count pods evenly among the rows. Returns rows, and the number of pods for each; rows of one domain
+    follow each other. Parameters as in fill_fewest(). Raises DoesNotFit if the rows cannot hold count pods."""
     rows = usable(capacity, rows, count)
     chosen, numbers = zip(*_divided(snapshot, capacity, rows, count, level), strict=True)
     return np.concatenate(chosen), np.concatenate(numbers)

@@ -1,4 +1,4 @@
-"""What the subgroups of a bundle need together.
+"""The pods and the requests of bundles, each summed over the bundle's subgroups.
 
 Design: docs/design/subgroups.md
 """
@@ -12,7 +12,7 @@ from central.scheduler.placement.request import PlacementRequest, SubgroupReques
 
 
 def alone(request: PlacementRequest) -> Iterator[PlacementRequest]:
-    """What each of the widest bundles needs by itself; equal ones once."""
+    """Yields a request for each of the widest bundles by itself; equal ones once."""
     members: dict[int, list[SubgroupRequest]] = {}
     for subgroup in request.subgroups:
         for bundle in subgroup.bundles[:1]:

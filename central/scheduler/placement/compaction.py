@@ -55,7 +55,7 @@ def compact(
 
 
 def _domain_of(draft: Draft, index: int) -> Ints:
-    """By row, its domain of the level; nodes come after the last."""
+    """Returns by row its domain of the level with this index; past the last level, each node is a domain."""
     of = draft.snapshot.columns.domains.of
     return of[index] if index < len(of) else np.arange(of.shape[1])
 

@@ -1,4 +1,4 @@
-"""Which domains of a level can take a gang whole, best first.
+"""The domains of a level that can take a gang whole, best first.
 
 Best is the domain that needs the fewest children (racks of a block, nodes of a rack), then the one that the
 pods prefer, then the one for which the fewest whole domains are broken, then the one with the least capacity
@@ -173,8 +173,8 @@ class DomainChoice:
         return [(each, count * (each.pods if each.share else 1)) for each, count in self._classes]
 
     def _keys(self, level: str) -> Iterator[RowKey]:
-        """What nodes are ordered by, the least first. A key is computed only for nodes that are equal by
-        the keys before it."""
+        """Yields the keys by which nodes are ordered, the most important first. A key is computed only for nodes that
+        are equal by the keys before it."""
         snapshot, capacity, gpus = self._snapshot, self._classes[0][0], self._gpus
         if self._tightest:
             yield snapshot.columns.gpus.count.take, int
@@ -320,7 +320,7 @@ class DomainChoice:
 
 
 def _capacity_around(of: Ints, sums: Ints, rows: Ints) -> Ints:
-    """By row, the capacity of its domain; 0 without one."""
+    """Returns by row the capacity of its domain; 0 without one."""
     at = of[rows]
     around: Ints = np.where(at >= 0, sums[at], 0)
     return around

@@ -32,7 +32,7 @@ from protos.names import ISLAND
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """What the gang consists of. copies: of the widest unit, a bundle or, without bundles, a subgroup. bundles:
+    """A gang as equal units. copies: number of the widest units: bundles or, without bundles, subgroups. bundles:
     level, and number of units inside, the widest first."""
 
     spec: PodSpec
@@ -42,7 +42,7 @@ class _Nest:
     bundles: tuple[tuple[str, int], ...]
 
     def pods_of(self, depth: int) -> int:
-        """Of one bundle of that depth; past the last: of a subgroup."""
+        """Returns the number of pods in one bundle of that depth; past the last: in a subgroup."""
         return self.size * prod(number for _, number in self.bundles[depth:])
 
 
@@ -51,7 +51,8 @@ def are_countable(request: PlacementRequest) -> bool:
 
 
 def _nest(request: PlacementRequest) -> _Nest | None:
-    """None: subgroups or bundles differ, or have members that run already, or are too many for one island."""
+    """Returns the gang as equal units. None: subgroups or bundles differ, have unlike pods, roles, or members that run
+    already, or the gang is confined to one part of a node and is not a single subgroup in it."""
     first = request.subgroups[0]
     if len(first.groups) != 1 or first.roles is not None or first.existing_rows:
         return None
@@ -179,8 +180,8 @@ class _Assigning:
 
 
 def _units_by_row(snapshot: Snapshot, nest: _Nest, places: tuple[str, ...], depth: int) -> Ints:
-    """How many bundles of this depth fit, or subgroups, by row. What a rack or a wider domain takes counts at its
-    first row."""
+    """Returns by row how many bundles of this depth fit, or subgroups past the last. The number of a rack or a wider
+    domain stands at its first row."""
     units = _subgroups_by_row(snapshot, nest.spec, nest.size, places[-1])
     for at in range(len(nest.bundles) - 1, depth - 1, -1):
         snapshot.meter.spend_rows(len(units))
@@ -203,7 +204,8 @@ def _bundles_by_row(
 
 
 def _subgroups_by_row(snapshot: Snapshot, spec: PodSpec, size: int, level: str) -> Ints:
-    """How many subgroups fit if each is inside one domain of the level."""
+    """Returns by row how many subgroups fit if each is inside one domain of the level. The number of a rack or a wider
+    domain stands at its first row."""
     view = snapshot.view(spec).refresh()
     if level not in island_masks.ON_NODE:
         return _bundles_by_row(snapshot, view.by_row, size, level)
@@ -246,7 +248,7 @@ def _reason(
 
 
 def _what(nest: _Nest) -> tuple[str, str]:
-    """What the gang needs, and its widest units."""
+    """Returns the words for all that the gang needs, and for its widest units, such as "2 subgroups"."""
     pods = pod_kinds.describe(((nest.spec, nest.size),)).removeprefix("needs ")
     if not nest.bundles:
         units = wording.counted(nest.copies, "subgroup")
@@ -268,7 +270,8 @@ def _each_in(required: str) -> str:
 
 
 def _never(snapshot: Snapshot, request: PlacementRequest, nest: _Nest) -> str:
-    """Why one of the pods, a group, a subgroup or all of them together can never start."""
+    """Returns why one of the pods, a group, a subgroup or all of them together can never start; empty if that is
+    not certain."""
     view = snapshot.view(nest.spec)
     if not view.by_row.any() and (never := never_fits.no_node_for_one(snapshot, view)):
         return never

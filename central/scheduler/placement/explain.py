@@ -139,15 +139,16 @@ def details(
     fitting: int,
     count: int,
 ) -> str:
-    """In brackets: what is free on the rows and what is short there for that many pods, and which nodes are refused.
-    among: the rows that the pods are confined to; None: to none."""
+    """Returns in brackets the free amounts on the rows and those that are short there for that many pods, and the nodes
+    that are refused; empty: none of these. fitting: how many of the pods fit. among: the rows that the pods are
+    confined to; None: not confined."""
     short = _short_of(snapshot, view, rows, required, fitting=fitting, count=count)
     return never_fits.in_brackets([*short, *_not_considered(snapshot, view, required, among)])
 
 
 class RestPlace(NamedTuple):
-    """Where the members run that pending pods must join. clause: names the domain; {fits} stands for the numbers.
-    rows: those of the domain; none: the members are in no single one."""
+    """The place of the running members that pending pods must join. clause: names the domain; {fits} stands for the
+    numbers. rows: those of the domain; empty: the members are in no single one."""
 
     clause: str
     rows: Ints
@@ -156,7 +157,7 @@ class RestPlace(NamedTuple):
 def place_of_rest(
     snapshot: Snapshot, required: str, existing_rows: Sequence[int], unit: str = "gang"
 ) -> RestPlace | None:
-    """None: there are no members, or no level is required of the unit."""
+    """Returns the place of the running members. None: there are no members, or no level is required of the unit."""
     if not required or not existing_rows:
         return None
     rows, names = np.array(existing_rows, dtype=np.int64), snapshot.columns.names
@@ -188,7 +189,7 @@ def _nowhere(clause: str) -> RestPlace:
 
 
 def _listed(what: str, names: Sequence[str]) -> str:
-    """As in "node a" or "2 nodes: a, b"."""
+    """Returns the names as in "node a" or "2 nodes: a, b"."""
     return (
         f"{what} {names[0]}" if len(names) == 1 else f"{len(names)} {what}s: {wording.some(names)}"
     )
@@ -342,7 +343,7 @@ def _lack(lacks: Sequence[tuple[str, Ints, int]]) -> str:
 
 
 def _usable_now(view: PodClassCapacity, rows: Ints) -> Ints:
-    """Those of the rows that the node filters and the rules between pods let the pods use now."""
+    """Returns those of the rows that the node filters and the rules between pods let the pods use now."""
     usable = rows[view.passed(rows)]
     if view.interpod is None:
         return usable

@@ -114,8 +114,8 @@ def domains_of(
 
 
 def _paths(of: Ints) -> Ints:
-    """By level and row: the row's domain as a dense number, where domains of the same wider domain that have no
-    label of the level are one. of: by level and row, the domain."""
+    """Returns by level and row the row's domain as a dense number, where the rows of one wider domain that have no
+    label of the level are one domain. of: by level and row, the domain; -1: no label."""
     of, path = of.copy(), np.zeros(of.shape[1], dtype=np.int64)
     for index, of_level in enumerate(of):
         _, path = np.unique(path * (int(of_level.max()) + 2) + of_level + 1, return_inverse=True)
@@ -124,14 +124,16 @@ def _paths(of: Ints) -> Ints:
 
 
 def _sizes(paths: Ints, capacity: Ints, count: int) -> list[int]:
-    """How many domains the pods take of each level, the widest first, nodes as the last."""
+    """Returns how many domains the pods take of each level, the widest first, nodes as the last. paths, capacity: of
+    the rows that the pods go to."""
     return [int(np.count_nonzero(np.bincount(of))) for of in paths] + [
         nodes_needed(capacity, count)
     ]
 
 
 def _are_least(sizes: Sequence[int], paths: Ints, capacity: Ints, count: int) -> bool:
-    """Whether these are, for each level by itself, as few domains as hold the pods. paths, capacity: of all rows."""
+    """Returns whether the sizes are, for each level by itself, the fewest domains that hold the pods. paths, capacity:
+    of all rows."""
     if sizes[-1] != nodes_needed(capacity, count):
         return False
     return all(
@@ -141,7 +143,7 @@ def _are_least(sizes: Sequence[int], paths: Ints, capacity: Ints, count: int) ->
 
 
 def nodes_needed(capacity: Ints, count: int) -> int:
-    """How many of them, those with the most capacity first, hold count pods. Together they do."""
+    """Returns how many of the capacities, the largest first, hold count pods. Together they must hold them."""
     most = int(capacity.max(initial=0))
     if most > COUNTED_CAPACITY:
         return int(np.searchsorted(np.cumsum(-np.sort(-capacity)), count)) + 1
@@ -156,7 +158,8 @@ def nodes_needed(capacity: Ints, count: int) -> int:
 
 
 def _ties(snapshot: Snapshot, domain: Ints, rows: Ints, capacity: Ints) -> Ints:
-    """By domain: its capacity, and then how much of it is free. The least should be used."""
+    """Returns the key of each domain among equals, of which the least should be used: its capacity, then its free
+    GPUs."""
     held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
     free = np.bincount(domain, weights=snapshot.columns.gpus.count[rows])
     most = max(float(free.max()), 1.0)
@@ -187,7 +190,7 @@ COUNTED_CAPACITY = 64  # up to this capacity per child, children are counted and
 
 
 def fewest_children(capacity: Ints, parent: Ints, parents: int, count: int) -> Ints:
-    """By parent: how many of its children, those with the most capacity first, together hold count pods.
+    """Returns by parent how many of its children, those with the most capacity first, together hold count pods.
     Meaningless for parents whose capacity is below count.
 
     Example: a rack with nodes of capacity 4, 4, 2 and 1, and count 9. One pass goes over the sizes from

@@ -1,4 +1,4 @@
-"""Which pods may be a gang's minimum. Any of them that reach it will do, but the first ranks are preferred.
+"""Choices of the pods that become a gang's minimum. Any pods that reach it will do, but the first ranks are preferred.
 
 Pods of one task with equal specs are interchangeable, so a choice is a number of pods of each kind. The choices are
 tried in the order of ranks, and those are left out that contain more pods of a kind than fit one by one now.

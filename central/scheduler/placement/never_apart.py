@@ -1,7 +1,7 @@
-"""Whether pods that rules keep from each other can never start, because there are fewer nodes, racks or zones than
+"""Pods that rules keep from each other and that can never start, because there are fewer nodes, racks or zones than
 pods.
 
-As in never_fits.py, what this says is certain until somebody changes the nodes or the pods: nodes count as ready,
+An answer is certain until somebody changes the nodes or the pods, as in never_fits.py: nodes count as ready,
 uncordoned and empty, and only those that the pods may use.
 """
 
@@ -22,7 +22,8 @@ ALL_IN_ONE = "all must be"  # in a refusal that no new node changes
 
 
 class _Rule(NamedTuple):
-    """No two of these pods may be in one domain of the node label. key: empty: no two on one node, by a host port."""
+    """A rule that no two of these pods may be in one domain of the node label. key: empty: no two on one node, by a
+    host port."""
 
     why: str
     key: str
@@ -65,8 +66,8 @@ def _rules(snapshot: Snapshot, groups: PodCounts) -> Iterator[_Rule]:
 
 
 def _most(snapshot: Snapshot, rule: _Rule, required: str) -> int | None:
-    """How many domains of the key one domain of the level has at most, with nodes that the pods may use. None: there
-    are nodes without the label, which the rule does not bind."""
+    """Returns how many domains of the rule's key one domain of the level has at most, with nodes that the pods may use.
+    None: there are nodes without the label, which the rule does not bind."""
     usable = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
     for spec, _ in rule.groups:
         view = snapshot.view(spec)

@@ -31,7 +31,7 @@ def level_name(level: str) -> str:
 
 
 def in_one(level: str) -> str:
-    """As in "in one rack"."""
+    """Returns for example "in one rack"."""
     return f"{'under' if level == PCIE_SWITCH else 'in'} one {level_name(level)}"
 
 
@@ -93,7 +93,7 @@ def _values_there(snapshot: Snapshot, spec: PodSpec) -> str:
 
 
 def resource_names(snapshot: Snapshot, view: PodClassCapacity) -> dict[int, str]:
-    """By column; for ABSENT one of the resources that the pods request."""
+    """Returns the resource of each column; for ABSENT one without a column that the pods request, or empty."""
     columns = snapshot.columns.column
     names = {column: name for name, column in columns.items()}
     absent = (name for name, _ in view.spec.requests if name not in columns)
@@ -135,12 +135,12 @@ def even_if_empty(required: str, most: int, refusals: Counter[str], unit: str = 
 
 
 def when_empty(view: PodClassCapacity) -> LastingCapacity | None:
-    """What the empty nodes offer. None: nodes may come to offer more."""
+    """Returns the capacity of the empty nodes. None: nodes may come to offer more."""
     return None if _changes(view) else view.lasting()
 
 
 def most_in_one(snapshot: Snapshot, capacity: Ints, required: str) -> int:
-    """What one domain of the level takes at most; all rows for no level."""
+    """Returns the largest sum of the capacity in one domain of the level; of all rows for no level."""
     sums = np.bincount(snapshot.columns.domains.of_level(required, joined=True), weights=capacity)
     return int(sums.max(initial=0))
 
@@ -169,7 +169,7 @@ def _changes(view: PodClassCapacity) -> bool:
 
 
 def _in_part(snapshot: Snapshot, view: PodClassCapacity, level: str, capacity: Ints) -> Ints:
-    """By row, for how many pods the largest part has GPUs."""
+    """Returns the capacity by row, at most the number of pods for which the row's largest part has GPUs."""
     if not view.gpus:
         return capacity
     found = capacity.copy()
@@ -179,7 +179,7 @@ def _in_part(snapshot: Snapshot, view: PodClassCapacity, level: str, capacity: I
 
 
 def with_gpus(snapshot: Snapshot, rows: Ints) -> Ints:
-    """Those of the rows that have GPUs, whether an agent has reported them or not."""
+    """Returns those of the rows that have GPUs, whether an agent has reported them or not."""
     columns = snapshot.columns
     found: Ints = rows[(columns.allocatable[rows, 0] > 0) | (columns.gpus.installed[rows] > 0)]
     return found
@@ -216,7 +216,7 @@ def in_brackets(clauses: Sequence[str]) -> str:
 
 
 def nodes_refused(reasons: Counter[str]) -> list[str]:
-    """As in "2 nodes: cordoned", by reason."""
+    """Returns a clause for each reason, as in "2 nodes: cordoned"."""
     return [
         f"{wording.counted(count, 'node')}: {reason}" for reason, count in sorted(reasons.items())
     ]

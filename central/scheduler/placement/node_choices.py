@@ -1,4 +1,5 @@
-"""Which node each pod of a gang gets, where pods are placed one by one because their rules refer to each other.
+"""The choice of a node for each pod of a gang, where pods are placed one by one because their rules refer to each
+other.
 
 Design: docs/design/filters.md, docs/design/unlike-pods.md
 """
@@ -38,7 +39,7 @@ def best_row(snapshot: Snapshot, spec: PodSpec, left: int, rows: Ints, used: Boo
 def _keys(
     snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints, used: Bools
 ) -> Iterator[Ints]:
-    """By row, the most important first; less is better."""
+    """Yields the keys by which nodes are ordered, each by row, the most important first; less is better."""
     if view.interpod is not None:
         yield view.interpod.spread_peers()
     if (short := _unplaceable_followers(snapshot, view, left, rows)) is not None:
@@ -53,8 +54,8 @@ def _keys(
 def _unplaceable_followers(
     snapshot: Snapshot, view: PodClassCapacity, left: int, rows: Ints
 ) -> Ints | None:
-    """By row: how many of the pods that must follow this one into its domain would not fit there. rows: those that
-    take a pod. None: no pod has to follow it."""
+    """Returns by row how many of the pods that must follow this one into its domain would not fit there. left: pods of
+    the class that are not placed yet. rows: those that take a pod. None: no pod has to follow it."""
     near = view.spec.rules.near if view.spec.rules else None
     if near is None or not snapshot.pod_counts.matched_by(near.peers, view.spec):
         return None

@@ -41,7 +41,7 @@ def fit(draft: Draft, request: PlacementRequest, not_offered: Collection[str]) -
 
 
 def waits(reason: str) -> bool:
-    """Whether a gang is refused for that reason alone, and fits once the agents and kubelets are back."""
+    """Returns whether the only reason is that agents or kubelets restart: the gang fits once they are back."""
     return reason.endswith(WAITS)
 
 

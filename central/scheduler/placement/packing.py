@@ -37,7 +37,7 @@ CLASSES_PER_UNIT = 8  # of work of a step
 
 
 class Packer:
-    """For one gang, over all domains that are tried. exact: so far every refusal was certain."""
+    """The search for one gang, over all domains that are tried. exact: so far every refusal was certain."""
 
     def __init__(
         self,
@@ -104,7 +104,8 @@ class Packer:
         inside_of: dict[int, Ints] = {}  # by bundle: 1 for the rows in its domain
 
         def divide(index: int, before: int) -> Iterator[Ints]:
-            """before: the domain of the subgroup before; an equal one need not try those before it again."""
+            """Yields `allowed` for each division of the bundles and subgroups from the index on. before: the domain of
+            the subgroup before; an equal one need not try those before it again."""
             if index == len(domains):
                 yield allowed
                 return

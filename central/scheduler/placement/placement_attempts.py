@@ -1,6 +1,6 @@
-"""What is tried for a gang: first all of its pending pods, then only its minimum, in any composition. Once the
-minimum runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups,
-so that pods and assignments can be matched.
+"""The attempts for a gang: first all of its pending pods, then only its minimum, in any composition. Once the minimum
+runs, the others follow in further attempts. Each attempt lists its pods in the order of the request's groups, so that
+pods and assignments can be matched.
 
 Design: docs/design/placement.md
 """
@@ -56,7 +56,7 @@ def attempts(
 def _attempts(
     state: ClusterState, gang: Gang, missing: int, policy: str
 ) -> tuple[list[list[Pod]], tuple[PlacementRequest, ...]]:
-    """Those of a gang without subgroups."""
+    """Returns the attempts for a gang without subgroups, as attempts()."""
     spread, balanced = policy == SPREAD, policy == BALANCE
     pods = gang.counts.waiting
     least = [] if missing == len(pods) else _minimum(state, gang, missing)
@@ -117,8 +117,8 @@ def scarce(state: ClusterState, gangs: Sequence[Gang]) -> bool:
 
 
 def _minimum(state: ClusterState, gang: Gang, missing: int) -> list[list[Pod]]:
-    """What the gang may start with, or grow by. The first ranks are preferred, and what it claims capacity
-    for, so they come first and last."""
+    """Returns the choices of pods that the gang may start with, or grow by. The first ranks are preferred, and the gang
+    claims capacity for them, so they come first and last."""
     waiting, count = gang.counts.waiting, max(missing, 1)
     short = gang.short_tasks()
     least = minimum_choices.smallest(state.snapshot, waiting, count, short)

@@ -38,7 +38,7 @@ _OTHERS = ("another", "a third", "a fourth", "a fifth", "a sixth", "a seventh", 
 
 
 def describe(groups: PodCounts) -> str:
-    """For example "needs 4 pods x 8 GPUs and 1 pod"."""
+    """Returns for example "needs 4 pods x 8 GPUs and 1 pod"."""
     named = NAMED_KINDS if len(groups) > NAMED_KINDS + 1 else len(groups)
     parts = [f"{count} {kind}" for (_, count), kind in zip(groups, kinds(groups), strict=True)]
     parts[named:] = []
@@ -48,7 +48,7 @@ def describe(groups: PodCounts) -> str:
 
 
 def kinds(groups: PodCounts) -> list[str]:
-    """For each of the groups what comes after the number of its pods, as in "pods x 8 GPUs"."""
+    """Returns for each of the groups the words after the number of its pods, as in "pods x 8 GPUs"."""
     found = [_devices(spec) for spec, _ in groups]
     alike = defaultdict[str, list[int]](list)
     for index, requested in enumerate(found):
@@ -65,7 +65,7 @@ def kinds(groups: PodCounts) -> list[str]:
 
 
 def _devices(spec: PodSpec) -> str:
-    """As in "x 8 GPUs"; empty: none."""
+    """Returns the requested devices, as in "x 8 GPUs"; empty: none."""
     if share := spec.request(GPU_SHARE):
         return f"x {share} hundredths of a GPU"
     gpus = spec.request(GPU)
@@ -94,7 +94,8 @@ def _told_apart(requested: str, specs: Sequence[PodSpec]) -> list[str]:
 
 
 def _with_another(spec: PodSpec, before: Sequence[PodSpec]) -> str:
-    """What the spec has that the first of those before, which are described alike, has otherwise."""
+    """Returns the first part of the spec that differs from the first of those before, which are described alike, as in
+    " with another node selector"; empty: there are none before."""
     if not before:
         return ""
     differs = (words for part, words in _PARTS if getattr(spec, part) != getattr(before[0], part))

@@ -1,4 +1,4 @@
-"""What is to be placed: pods counted by pod spec, how close together, and which of them should share nodes.
+"""The request for a placement: pods counted by pod spec, how close together, and which of them should share nodes.
 
 Pods are counted and not listed, because equal pods are interchangeable for placement. Requests are hashable:
 gangs with equal requests share one refusal.
@@ -13,7 +13,7 @@ from protos.names import PARTS_OF_NODE
 
 @dataclass(frozen=True, slots=True)
 class RolePreferences:
-    """Which roles of a gang should share nodes (affinity) and which should not (anti_affinity).
+    """Preferences of a gang for roles that share nodes (affinity) and for roles that do not (anti_affinity).
 
     pods: spec and number of pods to place, one entry per role. affinity, anti_affinity: pairs of indices
     into pods, the smaller first; a pair of equal indices refers to a role's own pods. existing_members:
@@ -26,7 +26,7 @@ class RolePreferences:
 
     @property
     def avoids_one_node(self) -> bool:
-        """Whether placing all on one node would violate an anti-affinity."""
+        """Returns whether placing all on one node would violate an anti-affinity."""
         return any(
             a != b or self.pods[a][1] > 1 or any(role == a for _, role, _ in self.existing_members)
             for a, b in self.anti_affinity
@@ -34,7 +34,7 @@ class RolePreferences:
 
     @property
     def has_absent_partner(self) -> bool:
-        """Whether a role to be placed has affinity to a role without pods in this request."""
+        """Returns whether a role to be placed has affinity to a role without pods in this request."""
         return any(bool(self.pods[a][1]) != bool(self.pods[b][1]) for a, b in self.affinity)
 
 
@@ -97,15 +97,15 @@ class PlacementRequest:
 
     @property
     def by_islands(self) -> bool:
-        """Whether a reservation must keep particular GPUs of a node rather than a number of them. GPU
-        shares are reserved by their sum."""
+        """Returns whether a reservation must keep particular GPUs of a node rather than a number of them. GPU shares
+        are reserved by their sum."""
         levels = (self.required, *[subgroup.required for subgroup in self.subgroups])
         if not any(level in PARTS_OF_NODE for level in levels):
             return False
         return not any(spec.share_containers for spec, _ in self.groups)
 
     def is_for_same_pods(self, other: "PlacementRequest") -> bool:
-        """Whether the two differ at most in own_specs."""
+        """Returns whether the two requests are equal once own_specs have replaced the specs that stand for them."""
         return self == other or self._of_own_specs() == other._of_own_specs()
 
     def _of_own_specs(self) -> "PlacementRequest":

@@ -91,8 +91,8 @@ class RolePlacementProblem:
         return sum(self.cost_on(place, vector) for place, vector in enumerate(plan))
 
     def _cost_on(self, place: int, vector: Vector) -> int:
-        """What one node adds to the cost: six components as the digits of one integer with base _step, the
-        most important first, so that comparing integers compares them in order.
+        """Returns the cost of one node: six components as the digits of one integer with base _step, the most important
+        first, so that comparing integers compares them in order.
 
         Example with base 1000: two servers and four workers in all, servers apart, workers beside servers.
         A node with one server and two workers has 0 pairs of servers, 2 server-worker pairs (counted as -2),
@@ -332,8 +332,8 @@ def build_problem(
 def _fits_devices(
     snapshot: Snapshot, rows: Ints, views: Sequence[PodClassCapacity]
 ) -> FitsDevices | None:
-    """Whether a vector fits one by one where sums per node cannot tell: GPU shares, NICs, and how many pods
-    of a class their rules and volumes allow. None: sums are enough."""
+    """Returns the check of a vector on one node where sums per node cannot tell: GPU shares, NICs, devices of claims,
+    and how many pods of a class their rules and volumes allow. None: sums are enough."""
     interpod = any(view.interpod is not None for view in views)
     sharing = any(view.share for view in views)
     limited_nics = any(view.nics for view in views) and bool(snapshot.columns.nics)

@@ -31,7 +31,7 @@ TRIED = 32  # domains of a level that are tried
 
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
-    """Whether placing one of the pods can change where another may go."""
+    """Returns whether placing one of the pods can change where another may go."""
     if len(groups) == 1 and groups[0][1] == 1:
         return False
     if not any(spec.rules or spec.volumes or spec.devices for spec, _ in groups):
@@ -70,8 +70,8 @@ def _affects(snapshot: Snapshot, spec: PodSpec, count: int, groups: PodCounts) -
 
 
 def _compete_for_volumes(snapshot: Snapshot, spec: PodSpec, groups: PodCounts) -> bool:
-    """Whether a placed pod leaves fewer volumes for another pod on another node, or for one of another
-    class. Equal pods whose volumes belong to one node each can be counted."""
+    """Returns whether a placed pod leaves fewer volumes for another pod on another node, or for one of another class.
+    Equal pods whose volumes belong to one node each can be counted."""
     volumes, pod_counts = spec.volumes, snapshot.pod_counts
     if volumes is None:
         return False

@@ -85,7 +85,7 @@ def _without_common_bundle(snapshot: Snapshot, request: PlacementRequest) -> Pla
 
 
 class _Choice(NamedTuple):
-    """Where one subgroup is; or the rows of the domain of a bundle of subgroups, by its number."""
+    """The place of one subgroup; or the rows of the domain of a bundle of subgroups, by its number."""
 
     assigned: Sequence[Assignment]
     bundle: int | None = None
@@ -120,7 +120,7 @@ class _SubgroupSearch:
 
     @property
     def exact(self) -> bool:
-        """Whether a refusal is certain."""
+        """Returns whether a refusal is certain."""
         return self._packer.exact
 
     def assign(self, levels: Sequence[str], inner: dict[str, list[str]]) -> bool:
@@ -175,7 +175,7 @@ class _SubgroupSearch:
         return not placed.existing_rows, len(inner[placed.required]), -gpus
 
     def _open_bundles(self, order: Sequence[int]) -> frozenset[object]:
-        """Where the bundles are that have subgroups left to place."""
+        """Returns number and rows of each bundle that has a domain, and subgroups left to place (order)."""
         return frozenset(
             (bundle.number, self._inside[bundle.number].tobytes())
             for index in order
@@ -211,12 +211,13 @@ class _SubgroupSearch:
         return True
 
     def _state(self, rest: Sequence[int]) -> Remainder:
-        """What is left to place, and what is taken."""
+        """Returns how many subgroups are left to place, what is taken, and the domains of their bundles."""
         taken = frozenset(Counter(self._draft.assignments).items())
         return len(rest), taken, self._open_bundles(rest)
 
     def _has_failed(self, rest: Sequence[int]) -> bool:
-        """Whether this was searched before. It counts as much again."""
+        """Returns whether the search for the rest has failed before. If so, takes its attempts from attempts_left
+        again."""
         if not self._failed or not self._remembers:
             return False
         spent = self._failed.get(self._state(rest))
@@ -332,7 +333,7 @@ class _SubgroupSearch:
     def _candidates(
         self, groups: PodCounts, existing_rows: Sequence[int], level: str, rows: Ints
     ) -> Iterator[Ints]:
-        """For each domain of the level that may take the pods: those of the given rows that are in it."""
+        """Yields for each domain of the level that may take the pods those of the given rows that are in it."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
@@ -371,7 +372,7 @@ def _reason(snapshot: Snapshot, request: PlacementRequest, *, gave_up: bool) -> 
 
 
 def _reason_of_part(snapshot: Snapshot, request: PlacementRequest) -> str:
-    """Of the first subgroup, or bundle of them, that does not fit on its own; empty if each does."""
+    """Returns the reason of the first subgroup, or bundle of them, that does not fit on its own; empty if each does."""
     for subgroup in request.subgroups:
         alone = PlacementRequest(
             subgroup.groups,
