@@ -1,2 +1,2 @@
-"""What the scheduler knows of the cluster, and what facts change in it: handlers.py for pods, nodes and gangs, with
+"""The scheduler's knowledge of the cluster, and its changes by facts: handlers.py for pods, nodes and gangs, with
 gang_members.py and reclassification.py below."""

@@ -41,7 +41,7 @@ def _first(value: object) -> Any:
 
 
 class Outcome(IntEnum):
-    """What became of a gang in the present round of attempts. From DUE on it is still to be tried in it."""
+    """The outcome of a gang in the present round of attempts. From DUE on the gang is still to be tried in it."""
 
     NOT_DUE = 0
     SET_ASIDE = 1
@@ -136,7 +136,7 @@ class AttemptCell(Generic[Value]):
 
 
 class Attempt:
-    """What the scheduler knows of the attempts for one gang. PendingGangs and the scheduling cycle write it.
+    """The state of the attempts for one gang. PendingGangs and the scheduling cycle write it.
 
     need: requests, for its place in the order (queues/order.py)
     bind_failures: pods whose binding failed; failures_handled: the same when retry_at was computed
@@ -183,7 +183,7 @@ class Attempt:
 
     @property
     def rank(self) -> Rank:
-        """Its place in the order of its queue."""
+        """The gang's place in the order of its queue."""
         return self._rank
 
     @rank.setter

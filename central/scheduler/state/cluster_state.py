@@ -33,7 +33,7 @@ class Observer(Protocol):
 
 @dataclass(slots=True)
 class AnyPod:
-    """What any pod so far has asked for, so that nobody looks for it where none did."""
+    """Requests that any pod so far has made. Where none has, the search for such pods is skipped."""
 
     movable: bool = False  # defragmentation may move it
     cooldown: bool = False  # it must run for a time before it may be evicted
@@ -92,7 +92,7 @@ class ClusterState:
         return others or self.pending.some_member_leaves()
 
     def set_other_leaving(self, uid: str, pod: Pod | None) -> None:
-        """None: it has gone."""
+        """Records a terminating pod without a gang. None: it has gone."""
         if pod is not None:
             self._others_leaving[uid] = pod
         else:
@@ -103,7 +103,7 @@ class ClusterState:
         return [pod for pod in self._others_with_devices.values() if pod.charged_spec is not None]
 
     def set_other_with_devices(self, uid: str, pod: Pod | None) -> None:
-        """None: it has gone, or it is none."""
+        """Records a pod without a gang that requests devices. None: it has gone, or is not such a pod."""
         if pod is not None:
             self._others_with_devices[uid] = pod
         else:

@@ -45,7 +45,7 @@ def member_changed(state: ClusterState, pod: Pod) -> None:
 
 
 def touch(state: ClusterState, pod: Pod) -> None:
-    """What the pod holds changed, and nothing else of its gang."""
+    """Records a change of the devices or amounts that the pod holds. Its gang is otherwise unchanged."""
     gang = state.gang_of(pod)
     if gang is not None:
         state.pending.touch(gang)
@@ -59,7 +59,7 @@ def update_replicas(state: ClusterState, namespace: str, name: str) -> None:
 
 
 def drop_replicated(state: ClusterState, namespace: str, name: str) -> None:
-    """What an object says of each of its replicas no longer holds."""
+    """Forgets an object that stands for each of its replicas, and updates their gangs."""
     if state.owners.replicated.objects.pop((namespace, name), None) is not None:
         update_replicas(state, namespace, name)
 

@@ -23,7 +23,7 @@ UNKNOWN = -(2**30)
 
 
 class Account(NamedTuple):
-    """What a gang counts for in its queue."""
+    """The amounts for which a gang counts in its queue."""
 
     queue: str  # the queue that is charged; of one that its namespaces share: NAMESPACE/QUEUE
     used: Sums
@@ -33,7 +33,7 @@ class Account(NamedTuple):
 
 @dataclass(slots=True)
 class PreemptionStanding:
-    """What reservations and preemption record of a gang, as the preemptor and as a victim."""
+    """A gang's record by reservations and preemption, as the preemptor and as a victim."""
 
     head_since: float | None = None  # when it became the first of those that compete for its nodes
     latest_start: float = inf  # its reserved start when the reservation became strict
@@ -68,7 +68,7 @@ NOTHING_PUBLISHED = PublishedStatus()
 
 @dataclass(slots=True)
 class Published:
-    """What the scheduler last published about a gang, and overrides by controllers."""
+    """The last published status of a gang, and overrides by controllers."""
 
     state: PublishedStatus = NOTHING_PUBLISHED  # as last written
     # By uid of a pending pod, the condition that was decided last, as in PodSeen.told. The watch may not show it yet.
@@ -119,7 +119,7 @@ class Gang:
 
     @contextmanager
     def unplaced(self, pods: Sequence[Pod]) -> Iterator[None]:
-        """These of its placed pods are pending, inside the with block."""
+        """Makes these of its placed pods pending, inside the with block."""
         counts = self.counts
         waiting = sorted([*pods, *counts.waiting], key=lambda pod: pod.seen.order)
         others = [pod for pod in counts.placed if pod not in pods]
@@ -130,7 +130,7 @@ class Gang:
             self._counts = counts
 
     def some_member_leaves(self) -> bool:
-        """Whether a member with a node is terminating."""
+        """Returns whether a member with a node is terminating."""
         for pod in self.members.values():  # noqa: SIM110  a cycle asks all gangs that changed
             if (pod.life.leaving or pod.seen.deleting) and pod.node:
                 return True
@@ -161,8 +161,8 @@ class Gang:
         return qualified(self.namespace, name or self.name, kind)
 
     def name_for(self, namespace: str) -> str:
-        """For messages on objects of this namespace: with its own namespace if that is another one, so that
-        central.model.redaction can leave it out."""
+        """Returns the name for messages on objects of this namespace: with its own namespace if that is another one, so
+        that central.model.redaction can leave it out."""
         return self.display_name if namespace == self.namespace else self.qualified_name
 
     @property
@@ -182,9 +182,9 @@ class Gang:
 
     @property
     def foreign(self) -> bool:
-        """Whether it may be another scheduler's: kube-scheduler reads PodGroups of scheduling.k8s.io and controllers'
-        objects, too, and the schedulerName of the pods decides. Such a group has no queue, no phase and no status
-        here."""
+        """Returns whether it may be another scheduler's: kube-scheduler reads PodGroups of scheduling.k8s.io and
+        controllers' objects, too, and the schedulerName of the pods decides. Such a group has no queue, no phase and no
+        status here."""
         group = self.object
         return (
             group is not None and not self.members and bool(group.native_version or group.declared)
@@ -192,7 +192,7 @@ class Gang:
 
     @property
     def has_podgroup(self) -> bool:
-        """Whether there is a PodGroup, whose status is written."""
+        """Returns whether there is a PodGroup, whose status is written."""
         return self.object is not None and not self.object.declared
 
     def settle_completed(self) -> None:
@@ -228,7 +228,7 @@ class Gang:
 
     @property
     def _own_minimum(self) -> bool:
-        """Whether its pods say a minimum, which goes before that of a controller's object."""
+        """Returns whether its pods set a minimum, which takes precedence over that of a controller's object."""
         return self.object is not None and self.object.declared and self.counts.label_min > 0
 
     @property
@@ -254,7 +254,7 @@ class Gang:
         return (self.counts.label_min or 1) if self.key[2] else 1
 
     def short_tasks(self) -> dict[str, int]:
-        """How many pods each task lacks to its minimum."""
+        """Returns how many pods each task lacks to its minimum, for the tasks that lack some."""
         wanted = self.task_min
         if not wanted:
             return {}
@@ -262,7 +262,7 @@ class Gang:
         return {task: least - placed[task] for task, least in wanted if placed[task] < least}
 
     def missing(self) -> int:
-        """How many more pods must be placed together to reach every minimum; 0: none."""
+        """Returns how many more pods must be placed together to reach every minimum; 0: none."""
         group, placed = self.object, len(self.counts.placed)
         if (
             group is not None
@@ -281,7 +281,7 @@ class Gang:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it has started and holds capacity, with fewer members than its minimum."""
+        """Returns whether it has started and holds capacity, with fewer placed members than its minimum."""
         return self.started and bool(self.counts.placed) and self.missing() > 0
 
     @property
@@ -319,13 +319,13 @@ class Gang:
 
     @property
     def never_evicted(self) -> bool:
-        """Whether it, or one of its pods, is not preemptable."""
+        """Returns whether it, or one of its pods, is not preemptable."""
         group = self.object
         return self.counts.never_evicted or (group is not None and group.preemptable is False)
 
     @property
     def preempts(self) -> bool:
-        """Whether others may be evicted for it."""
+        """Returns whether others may be evicted for it."""
         by_group = self.object is None or self.object.preempts
         return by_group and all(pod.seen.preempts for pod in self.counts.waiting)
 

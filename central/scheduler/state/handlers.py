@@ -136,7 +136,7 @@ def _replace_fact(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
 
 
 def _note_other(state: ClusterState, pod: Pod) -> None:
-    """What the scheduler keeps of pods without a gang, and of those of other schedulers."""
+    """Records a pod without a gang that is terminating, or that requests devices."""
     fact = pod.seen
     if pod.leaving and fact.gang_key is None:
         state.set_other_leaving(fact.uid, pod)
@@ -302,7 +302,8 @@ def node_offers(state: ClusterState, fact: NodeOffers) -> None:
 
 
 def set_offered(state: ClusterState, node: ClusterNode, offered: bool) -> None:
-    """Its row stays as it is, so that what was planned there holds."""
+    """Records whether the kubelet offers the node's devices. The node's row stays as it is, so that plans for it
+    stay valid."""
     if offered == node.offered:
         return
     node.offered = offered

@@ -10,8 +10,9 @@ from central.model.facts import GangSeen, LaterRole
 
 
 def task_minima(seen: GangSeen, tasks: Mapping[str, int]) -> dict[str, int]:
-    """By role. tasks: how many pods of each role there are, without those that are leaving. A role before one that has
-    come keeps its pods, but waits for none that it has lost: they have done what the others waited for."""
+    """Returns the minimum of each role that has one. tasks: how many pods of each role there are, without those that
+    are leaving. A role before one that has come keeps its pods, but waits for none that it has lost: they have done
+    what the others waited for."""
     come = [each for each in _come(seen, tasks) if each.role]
     found = dict(seen.task_min) | {each.role: each.least for each in come}
     for role in _before(seen.later, come) & found.keys():
@@ -20,7 +21,7 @@ def task_minima(seen: GangSeen, tasks: Mapping[str, int]) -> dict[str, int]:
 
 
 def minimum(seen: GangSeen, tasks: Mapping[str, int]) -> int:
-    """Of all roles; at least 1."""
+    """Returns the minimum of all roles together; at least 1."""
     come = _come(seen, tasks)
     if any(each.role for each in come):
         return max(sum(task_minima(seen, tasks).values()), 1)

@@ -27,7 +27,7 @@ def write_off(state: ClusterState, now: float, after_s: float, max_grace_s: floa
 
 
 def due(state: ClusterState, after_s: float, max_grace_s: float) -> list[float]:
-    """When write_off() finds more."""
+    """Returns the times at which write_off() finds more pods."""
     return [ends + after_s for _, ends in _terminating(state, max_grace_s)]
 
 

@@ -75,7 +75,7 @@ class OwnerGangs:
         return self.with_defaults(fact)
 
     def _is_complete(self, fact: PodSeen) -> bool:
-        """Whether all is known that says what gang the pod is in."""
+        """Returns whether all objects are known that decide the pod's gang."""
         controller = fact.owner in self.seen or not fact.owner_name.startswith(WATCHED_OWNERS)
         if self.seen and not controller:
             return False
@@ -180,5 +180,5 @@ class OwnerGangs:
 
 
 def _needs_object(fact: PodSeen) -> bool:
-    """Whether an object of a known kind says how many of its pods start together."""
+    """Returns whether an object of a known kind sets the minimum of the pod's gang."""
     return controller_gangs.is_controllers(fact.gang) and fact.gang_min is None

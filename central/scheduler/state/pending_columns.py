@@ -45,7 +45,8 @@ class PendingColumns(AttemptColumns):
         self._released.append(gang.attempt.row)
 
     def recycle(self) -> None:
-        """No array of rows is read any more: other gangs may get those of gangs that no longer exist."""
+        """Frees the rows of gangs that no longer exist for other gangs. Called when no array of rows is read any
+        more."""
         for row in self._released:
             self.at(row).attempt.row = 0
             self.gangs[row] = self.refusal[row] = None
@@ -65,7 +66,7 @@ class PendingColumns(AttemptColumns):
         return [self.at(row) for row in rows.tolist()]
 
     def rows_of(self, gangs: Iterable[Gang]) -> Ints:
-        """Of those that wait."""
+        """Returns the rows of those gangs that wait."""
         rows = np.array([gang.attempt.row for gang in gangs], dtype=np.int64)
         return rows[self.waiting[rows]]
 
@@ -89,7 +90,7 @@ class PendingColumns(AttemptColumns):
         return outcome >= DUE
 
     def were_tried(self, rows: Ints) -> Bools:
-        """Whether the round has tried these."""
+        """Returns for each of the rows whether the round has tried its gang."""
         tried: Bools = np.isin(self.outcome[rows], TRIED)
         return tried
 

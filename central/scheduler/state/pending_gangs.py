@@ -1,4 +1,4 @@
-"""Which gangs the scheduling cycle tries, and when it tries them again.
+"""The gangs that the scheduling cycle tries, and the times at which it tries them again.
 
 A gang that did not fit stays refused until a change may let it fit. The capacity epoch counts such
 changes. A refusal records its epoch and is valid in that epoch only, so a cycle in which nothing was
@@ -109,7 +109,7 @@ class PendingGangs:
         self.unaccounted.clear()
 
     def publish(self, gang: Gang) -> None:
-        """Its status is due, though nothing of the gang changed."""
+        """Makes the gang's status due, though the gang did not change."""
         self.unpublished[gang.key] = gang
 
     def take_unpublished(self, most: int, most_reasons: int) -> list[Gang]:
@@ -121,7 +121,8 @@ class PendingGangs:
         return taken + self._take_reasons(most_reasons)
 
     def reasons_changed(self, rows: Ints) -> None:
-        """Nothing but the reason of these gangs changed. Their statuses are due after those that are due already."""
+        """Records that only the reason of these gangs changed. Their statuses are due after those that are due
+        already."""
         turns = self.columns.reason_turn
         rows = rows[turns[rows] < 0]
         if len(rows):
@@ -167,8 +168,8 @@ class PendingGangs:
         return touched
 
     def some_member_leaves(self) -> bool:
-        """Whether a pod of a gang is terminating on its node. Looks at gangs that changed in this cycle, and at some
-        that did before."""
+        """Returns whether a pod of a gang is terminating on its node. Looks at gangs that changed in this cycle, and at
+        some that did before."""
         while self._may_leave:
             gang = next(reversed(self._may_leave))
             if gang.some_member_leaves():
@@ -270,7 +271,7 @@ class PendingGangs:
         gang.attempt.reason, gang.attempt.refused_at = reason, self.epoch
 
     def try_later(self, gang: Gang, at: float) -> None:
-        """It is tried then, even if nothing is freed."""
+        """Has the gang tried at that time, or at a later one that was set before, even if no capacity is freed."""
         gang.attempt.refused_at, gang.attempt.retry_at = -1, max(gang.attempt.retry_at, at)
         self.retrying[gang.key] = gang
 
@@ -279,7 +280,7 @@ class PendingGangs:
         return self._equivalences(terms)
 
     def retry_times(self, now: float) -> list[float]:
-        """When a backoff ends, or the next search for victims is due."""
+        """Returns the times at which a backoff ends, or the next search for victims is due."""
         times = [
             gang.attempt.retry_at for gang in self.retrying.values() if gang.attempt.retry_at > now
         ]

@@ -100,7 +100,7 @@ class PodClasses:
         return (seen.uid, seen.spec) not in self._refused.get(seen.namespace, ())
 
     def _forget_matches(self, buckets: Iterable[RuleBucket]) -> Iterator[tuple[str, Labels]]:
-        """Of the pods in the buckets; yields their namespaces and labels."""
+        """Forgets the matches of the pods in the buckets; yields their namespaces and labels."""
         for namespace, labels in self._labels.inside(buckets):
             for leaving in (False, True):
                 self._matched.pop((namespace, labels, leaving), None)

@@ -1,4 +1,4 @@
-"""Why a gang cannot be tried yet: pods are missing, gated, or being evicted."""
+"""The reason why a gang cannot be tried yet: pods are missing, gated, or being evicted."""
 
 from collections import Counter
 
@@ -47,7 +47,7 @@ def end_eviction(gang: Gang) -> None:
 
 
 def shortage(gang: Gang, missing: int) -> str:
-    """What a gang that has not its minimum lacks to start. missing: Gang.missing()."""
+    """Returns what a gang below its minimum lacks to start. missing: Gang.missing()."""
     if gang.short_tasks():
         return _short_of_tasks(gang)
     if gang.subgroups and (absent := gang.division().needed.absent):
@@ -60,7 +60,7 @@ def shortage(gang: Gang, missing: int) -> str:
 
 
 def _set_aside(gang: Gang, quarantine: Quarantine) -> list[str]:
-    """Which of its pods a bug keeps out: the first of them."""
+    """Returns a clause on its pods that a bug keeps out, which names the first of them; empty: there are none."""
     aside = quarantine.members_aside(gang.key)
     if not aside:
         return []
@@ -70,7 +70,7 @@ def _set_aside(gang: Gang, quarantine: Quarantine) -> list[str]:
 
 
 def eviction(gang: Gang) -> str:
-    """For whom some of its pods are or were evicted; empty: for nobody."""
+    """Returns for which gang some of its pods are or were evicted, as a clause; empty: for none."""
     standing = gang.preemption
     if not standing.preempted_for:
         return ""
@@ -96,7 +96,7 @@ def _no_podgroup(gang: Gang, quarantine: Quarantine) -> str:
 
 
 def _is_breaking(gang: Gang) -> bool:
-    """Whether evictions leave the gang with fewer pods than its minimum."""
+    """Returns whether evictions leave the gang with fewer pods than its minimum."""
     placed = gang.counts.placed
     staying = sum(not pod.evicting for pod in placed)
     return staying < len(placed) and staying < gang.minimum

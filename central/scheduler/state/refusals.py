@@ -1,4 +1,4 @@
-"""What the pending gangs were refused, in the order in which they got their first refusal.
+"""The refusals of the pending gangs, in the order in which the gangs got their first one.
 
 Thousands of gangs share a refusal and get the next one together, so it is in a column of the pending gangs; the
 order alone is kept by key.
@@ -29,13 +29,13 @@ class Refusals(Mapping[GangKey, Refusal], Generic[Refusal]):
         self._columns.refusal[rows] = refusal
 
     def list_new(self, rows: Ints) -> None:
-        """Those of these gangs that got a refusal and had none come last, in the order of the rows."""
+        """Puts those of these gangs last that got a refusal and had none before, in the order of the rows."""
         for row in rows[~self._columns.listed[rows]].tolist():
             if self._columns.refusal[row] is not None:
                 self._list(row)
 
     def pop(self, key: GangKey) -> Refusal | None:
-        """None: the gang has no refusal."""
+        """Removes and returns the gang's refusal. None: it has none."""
         row = self._rows.pop(key, None)
         if row is None:
             return None

@@ -36,7 +36,7 @@ class RuleIndex:
         self._crowds: Counter[tuple[str, RuleBucket]] = Counter()
 
     def admits(self, owner: str, rules: Iterable[Peers]) -> bool:
-        """Whether a pod of this namespace may have the rules beside those of its other pods."""
+        """Returns whether a pod of this namespace may have the rules beside those of its other pods."""
         more: Counter[RuleBucket] = Counter()
         for peers in dict.fromkeys(rules):
             if not self._used_by[owner, peers]:

@@ -31,7 +31,7 @@ class Subgroup:
         return "-".join((self.policy.name, *self.values))
 
     def bundles(self) -> list["BundleKey"]:
-        """What it shares a domain with others by, the widest first."""
+        """Returns the keys of the bundles that it belongs to, each in one domain, the widest first."""
         known = dict(zip(self.policy.keys, self.values, strict=True))
         return [
             (layer.of or self.policy.name, depth, tuple(known[key] for key in layer.keys))
@@ -40,7 +40,7 @@ class Subgroup:
 
     @property
     def lacks(self) -> int:
-        """How many more pods complete it."""
+        """The number of further pods that complete it."""
         return max(0, self.policy.size - len(self.placed))
 
     @property
@@ -102,7 +102,7 @@ class SubgroupDivision:
         return found
 
     def missing(self) -> int:
-        """How many more pods must be placed for the groups that the gang needs."""
+        """Returns how many more pods must be placed for the groups that the gang needs."""
         return self.needed.pods
 
     def shortage(self) -> str:
