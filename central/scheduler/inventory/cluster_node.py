@@ -18,7 +18,7 @@ from protos.topology import ClaimPlan, Grant, RdmaUse, indices_of, mask_of
 
 
 class NodePlan(NamedTuple):
-    """What a node's agent is sent."""
+    """The plan that a node's agent receives."""
 
     grants: tuple[Grant, ...] = ()  # devices of pods whose own are not observed yet
     claims: tuple[ClaimPlan, ...] = ()  # all claims with devices of the agent
@@ -100,7 +100,7 @@ class ClusterNode:
         return {**limited, **dict(self.reported.rdma_total)}
 
     def installed(self) -> int:
-        """How many GPUs the agent reports, healthy or not, that can be allocated whole."""
+        """Returns how many GPUs the agent reports, healthy or not, that can be allocated whole."""
         return sum(not gpu.mig for gpu in self.report.topology.gpus) if self.report else 0
 
     def is_unhealthy(self) -> bool:
@@ -138,7 +138,8 @@ class ClusterNode:
         return held
 
     def free_shares(self) -> GpuShares:
-        """Of the GPUs that are in use as shares: hundredths that are free."""
+        """Returns the free hundredths of each GPU that is in use as shares; 0 if it is unhealthy or may not be
+        shared."""
         if not self.pods and not self.foreign_shares:
             return {}
         used = gpu_shares.used(self.pods.values(), self.foreign_shares)
@@ -146,7 +147,7 @@ class ClusterNode:
         return {gpu: max(0, WHOLE - part) if usable >> gpu & 1 else 0 for gpu, part in used.items()}
 
     def nic_capacity(self) -> NicCapacity | None:
-        """What is left of the NICs' limits; None if NICs are counted by shares alone."""
+        """Returns what the pods leave of the NICs' limits; None if NICs are counted by shares alone."""
         if self.reported.nics is None:
             return None
         return nic_limits.with_pods(self.reported.nics, self.pods.values(), self.known_nics())
@@ -235,7 +236,7 @@ class ClusterNode:
         return [each for each in pod.spec.gpu_containers if (*name, each[0]) not in observed]
 
     def _is_unreported(self, pod: Pod) -> bool:
-        """Whether it lives, and the report does not list its devices."""
+        """Returns whether it lives, and the report does not list its devices."""
         observed = self.reported.shares if pod.share else self.reported.gpus
         return pod.alive and (pod.seen.namespace, pod.seen.name) not in observed
 
@@ -263,8 +264,8 @@ class ClusterNode:
         return used
 
     def _keeps(self, pod: Pod, taken: int, used: Counter[int]) -> bool:
-        """Whether the GPUs that were observed earlier, or are planned, can still be the pod's: they are free, and
-        planned ones are healthy and enforce memory caps as it requires."""
+        """Returns whether the GPUs that were observed earlier, or are planned, can still be the pod's: they are free,
+        and planned ones are healthy and enforce memory caps as it requires."""
         if not pod.observed and self.report is None:
             return True
         if pod.share:

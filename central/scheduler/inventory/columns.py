@@ -27,7 +27,7 @@ ABSENT = 4  # the column of all resources that no node offers: pods may name as 
 
 
 class ClassRequest(NamedTuple):
-    """What one pod takes from the columns."""
+    """The amounts that one pod takes from the columns."""
 
     columns: Ints
     amounts: Ints  # by column, in the same order
@@ -60,8 +60,8 @@ class Columns:
     # --- nodes ---------------------------------------------------------------
 
     def unknown(self, resources: Mapping[str, int]) -> frozenset[str]:
-        """Those of the resources that put_node() will add. What is taken of them is counted as ABSENT, so it
-        must be given back before and taken again."""
+        """Returns those of the resources for which put_node() will add columns. Their use is counted as ABSENT so
+        far: it must be given back before and taken again."""
         if resources.keys() <= self.column.keys():  # of all nodes but the first of a kind
             return frozenset()
         new = [resource for resource in resources if resource not in self.column]
@@ -175,7 +175,7 @@ class Columns:
         self.recount_many(rows)
 
     def request(self, spec: PodSpec) -> ClassRequest:
-        """What a pod of the class takes."""
+        """Returns the amounts that a pod of the class takes."""
         return self._requests(spec)
 
     def _request(self, spec: PodSpec) -> ClassRequest:

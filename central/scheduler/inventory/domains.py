@@ -72,8 +72,8 @@ class Domains:
         return ids[path]
 
     def of_level(self, level: str, *, joined: bool = False) -> Ints:
-        """By row, a number for its domain of the level: for a node, or a part of one, the row itself, and 0 for the
-        whole cluster. joined: as joined(), else -1 for a row in no domain."""
+        """Returns by row a number for its domain of the level: for a node, or a part of one, the row itself, and 0 for
+        the whole cluster. joined: as joined(), else -1 for a row in no domain."""
         if level in self.levels:
             index = self.levels.index(level)
             return self.joined(index) if joined else self.of[index]
@@ -84,7 +84,7 @@ class Domains:
         return len(self.names[level])
 
     def parents(self, level: int) -> Ints:
-        """For each domain of the level, its domain of the next wider level; -1 for none."""
+        """Returns for each domain of the level its domain of the next wider level; -1 for none."""
         if len(self._parents[level]) != self.count(level):
             self._parents[level] = np.array(self._above[level], dtype=np.int64)
         return self._parents[level]
@@ -107,8 +107,9 @@ class Domains:
         return found
 
     def joined(self, level: int) -> Ints:
-        """By row, a number for what is certainly in one domain of the level. What is on one node is in one rack, even
-        if nobody knows in which: a row in no domain of the level is in one of a narrower level, or by itself."""
+        """Returns by row a number that is equal for rows that are certainly in one domain of the level. The pods of
+        one node are in one rack, even if the rack is unknown: a row in no domain of the level is in one of a narrower
+        level, or by itself."""
         if (known := self._joined[level]) is not None:
             return known
         found, first = np.full(self.of.shape[1], -1, dtype=np.int64), 0

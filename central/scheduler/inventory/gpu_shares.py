@@ -24,7 +24,7 @@ GpuShares = dict[int, int]  # hundredths by GPU
 
 
 class ShareRequest(Protocol):
-    """What one pod requests: whole GPUs, or hundredths of one GPU of at least an enforcement rank."""
+    """The request of one pod: whole GPUs, or hundredths of one GPU of at least an enforcement rank."""
 
     gpus: int
     share: int
@@ -120,7 +120,7 @@ def best_enforcement(topology: NodeTopology) -> str:
 
 
 def capacity_at(gpus: "GpuColumns", row: int, wanted: int, least: int, within: int = -1) -> int:
-    """How many pods of `wanted` hundredths each fit on the row's GPUs of rank `least` in the mask
+    """Returns how many pods of `wanted` hundredths each fit on the row's GPUs of at least rank `least` in the mask
     `within`."""
     fit = gpus.offered[row][least] & within
     if not fit or wanted > WHOLE:
@@ -151,8 +151,8 @@ def remaining(gpus: "GpuColumns", rows: Ints, least: int) -> tuple[int, int]:
 
 
 def waste(gpus: "GpuColumns", rows: Ints, wanted: int, least: int = 0) -> Ints:
-    """By row, the hundredths that the pod's GPU would have left. Opening a GPU costs more than using any
-    open one."""
+    """Returns by row the hundredths that the pod would leave of the tightest open GPU; WHOLE if it has to open a GPU,
+    which costs more than using any open one."""
     found = (
         min(
             (part - wanted for part in _free_shares(gpus, row, least) if part >= wanted),
@@ -178,8 +178,9 @@ def assign(
 def fits(
     gpus: "GpuColumns", row: int, asks: Iterable[tuple["ShareRequest", int]], within: int = -1
 ) -> bool:
-    """Whether the row has GPUs in the mask `within` for that many pods of each request, assigned
-    widest_first(). Exact for shares of one size; for shares of different sizes a packing may be missed."""
+    """Returns whether the row has GPUs in the mask `within` for that many pods of each request, assigned
+    widest_first(); True without a report. Exact for shares of one size; for shares of different sizes a packing may be
+    missed."""
     shape = gpus.shape[row]
     if shape is None:
         return True

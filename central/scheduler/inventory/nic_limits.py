@@ -1,4 +1,4 @@
-"""What pods can still take of a node's RDMA NICs, NIC by NIC.
+"""Capacity of a node's RDMA NICs for more pods, NIC by NIC.
 
 Each NIC has a cgroup limit (handles, objects) that all pods share. A pod requests N NIC shares and, on each of
 its NICs, a limit: its own (annotation), or the default of the node's agent. It gets as many different NICs as
@@ -30,7 +30,7 @@ Nics = Mapping[Container, tuple[str, ...]]  # a NIC name for each share
 
 
 class NicRequest(NamedTuple):
-    """What one pod takes of each of its NICs, and its shares. Sorted in reverse, the largest come first."""
+    """The request of one pod: limits on each of its NICs, and its shares. Sorted in reverse, the largest come first."""
 
     handles: int
     objects: int
@@ -41,7 +41,7 @@ FreeNic = list[int]  # handles, objects and shares that are left
 
 
 class NicCapacity:
-    """What is left of the NICs of one node. nics: those that are offered and healthy."""
+    """The remaining capacity of the NICs of one node. nics: those that are offered and healthy."""
 
     __slots__ = ("default", "nics", "unassigned")
 
@@ -79,14 +79,14 @@ class NicCapacity:
                 nic[2] -= sign * shares
 
     def fits(self, wanted: Iterable[tuple[PodSpec, int]]) -> bool:
-        """Whether that many more pods of each class fit together, beside the unassigned ones."""
+        """Returns whether that many more pods of each class fit together, beside the unassigned ones."""
         asked = +self.unassigned
         for spec, count in wanted:
             asked[self.request(spec)] += count if spec.rdma_containers else 0
         return greedy_order(list(self.nics.values()), asked) is not None
 
     def capacity(self, wanted: NicRequest) -> int:
-        """How many more pods with this request fit beside the unassigned ones."""
+        """Returns how many more pods with this request fit beside the unassigned ones."""
         nics = list(self.nics.values())
         most = max_pods(nics, wanted)
         others = +self.unassigned
@@ -105,7 +105,7 @@ class NicCapacity:
 
 
 def capacities(nics: Mapping[int, NicCapacity], rows: Sequence[int], spec: PodSpec) -> list[int]:
-    """By row, how many more pods of the class fit; PLENTY on nodes whose NICs have no limits."""
+    """Returns for each of the rows how many more pods of the class fit; PLENTY on nodes whose NICs have no limits."""
     found = []
     for row in rows:
         one = nics.get(row)
@@ -175,7 +175,7 @@ def _limits(topology: NodeTopology) -> list[RdmaLimit] | None:
 
 
 def with_pods(whole: NicCapacity, pods: Iterable[Pod], known: Nics) -> NicCapacity:
-    """What is left of the NICs with these pods there. Unknown pods have the default limits of the agent."""
+    """Returns the capacity that remains with these pods there. Unknown pods have the default limits of the agent."""
     left = NicCapacity({name: [*nic] for name, nic in whole.nics.items()}, whole.default)
     here = {(pod.seen.namespace, pod.seen.name): pod for pod in pods}
     counts: dict[tuple[str, str], Counter[str]] = {}
@@ -198,7 +198,7 @@ def unassigned_shares(pod: Pod, known: Nics) -> int:
 
 
 def pods_per_nic(nic: FreeNic, wanted: NicRequest, each: int = 1) -> int:
-    """How many such pods fit on the NIC with `each` shares of it per pod; 0 if the NIC is overcommitted."""
+    """Returns how many such pods fit on the NIC with `each` shares of it per pod; 0 if the NIC is overcommitted."""
     if min(nic) < 0:
         return 0
     found = nic[2] // each
@@ -216,8 +216,8 @@ def shares_per_nic(nics: Sequence[FreeNic], wanted: NicRequest) -> tuple[int, in
 
 
 def max_pods(nics: Sequence[FreeNic], wanted: NicRequest) -> int:
-    """How many such pods fit, each on different NICs. Exact: n pods fit if and only if the NICs, each
-    counted for at most n, have n times the NICs of a pod."""
+    """Returns how many such pods fit, each on different NICs. Exact: n pods fit if and only if the NICs, each counted
+    for at most n, have n times the NICs of a pod."""
     count, each = shares_per_nic(nics, wanted)
     if not count:
         return 0
@@ -249,8 +249,8 @@ def choose_nics(
 
 
 def greedy_order(nics: Sequence[FreeNic], asked: Mapping[NicRequest, int]) -> bool | None:
-    """Whether assigning all requests, the largest first, works with choose_nics(): with tight=False, else
-    with True; None if with neither. A None is not proof that they do not fit."""
+    """Returns the `tight` with which choose_nics() can assign all requests, the largest first; False if both can. None
+    if neither can, which is not proof that they do not fit."""
     groups = sorted(((wanted, count) for wanted, count in asked.items() if count > 0), reverse=True)
     return next((tight for tight in (False, True) if _fit(nics, groups, tight=tight)), None)
 

@@ -1,4 +1,4 @@
-"""Which RDMA NICs the pods of a node have and should get, with which limits: those closest to their GPUs.
+"""Assignment of RDMA NICs to the pods of a node, with limits: each pod gets those closest to its GPUs.
 
 On nodes whose NICs have limits, they must also leave the remaining pods a way to fit. A planned assignment is
 kept while it fits, because the pod may already have those NICs.

@@ -1,4 +1,4 @@
-"""What an agent's report says, as the scheduler uses it: read once for each report."""
+"""The content of an agent's report, as the scheduler uses it: read once for each report."""
 
 from dataclasses import dataclass, field
 
@@ -98,7 +98,7 @@ class Reported:
                 parts[gpus[0]] = parts.get(gpus[0], 0) + hundredths(grant)
 
     def has(self, name: PodName) -> bool:
-        """Whether devices of the pod are observed."""
+        """Returns whether devices of the pod are observed."""
         if name in self.gpus or name in self.shares or name in self.slices.held:
             return True
         return self.nics is not None and any(key[:2] == name for key in self.held_nics)

@@ -19,7 +19,7 @@ STAYS, ASKED, AGREED = "", "asked", "agreed"  # is it being evicted? agreed: the
 
 
 class Life(NamedTuple):
-    """Where a pod stands between its creation and its end. transition() makes every change.
+    """A pod's place between its creation and its end. transition() makes every change.
 
     stage     WAITING   it has no node
               REFUSED   it has no node, and the API server refused its binding for good (why)
@@ -27,7 +27,7 @@ class Life(NamedTuple):
               BOUND     the watch shows its node
     observed  its devices are those that pod-resources reports, not those that were planned
     leaving   its eviction was decided; with AGREED, a trial eviction was accepted
-    lost      it should have ended long ago, and its node is not ready, so nobody can say that it has
+    lost      it should have ended long ago, and its node is not ready, so its end is unknown
     late      it should have ended long ago on a ready node: no claim counts on its end
     """
 
@@ -80,7 +80,7 @@ def transition(life: Life, event: str, why: str = "") -> Life:
 
 
 def start_leaving(pods: Sequence["Pod"]) -> None:
-    """Their evictions are decided: of all of them, or of none if it raises."""
+    """Marks the pods as leaving, because their evictions are decided: all of them, or none if it raises."""
     lives = [transition(pod.life, EVICTED) for pod in pods]
     for pod, life in zip(pods, lives, strict=True):
         pod.life = life
@@ -110,8 +110,8 @@ NO_BACKOFF = EvictionBackoff()
 
 
 class Work(NamedTuple):
-    """since: scheduler time of the pod's binding or first sight as running; PodSeen.started takes precedence. saved_at:
-    when the newest checkpoint was complete, as the coordinator of its Job says."""
+    """The times of a pod's work. since: scheduler time of its binding or first sight as running; PodSeen.started takes
+    precedence. saved_at: when the newest checkpoint was complete, as the coordinator of its Job says."""
 
     since: float | None = None
     saved_at: float | None = None
@@ -142,7 +142,8 @@ class Pod:
 
     @property
     def checkpoint(self) -> float | None:
-        """Until when its work is saved: by its annotation, or by the coordinator of its Job."""
+        """The time until which its work is saved: the later one of its annotation and of the coordinator of its Job.
+        None: neither says one."""
         seen, said = self.seen.checkpoint, self.work.saved_at
         if seen is None or said is None:
             return said if seen is None else seen
@@ -179,7 +180,7 @@ class Pod:
         return self.seen.phase not in ENDED and not self.life.lost
 
     def ends(self, now: float) -> float:
-        """When its capacity is expected to be free; inf if unknown. A pod that runs longer than announced is
+        """Returns when its capacity is expected to be free; inf if unknown. A pod that runs longer than announced is
         expected to end one minute late, then two, four, and so on."""
         seen = self.seen
         if seen.deleting or self.evicting:
@@ -194,7 +195,7 @@ class Pod:
         return end if end >= now else end + 60 * late_min
 
     def overrun(self, now: float) -> float:
-        """How long it has run, as a multiple of its run time; 1 at least."""
+        """Returns how long it has run, as a multiple of its run time; 1 at least."""
         seen = self.seen
         began = seen.started if seen.started is not None else self.work.since
         if began is None or not seen.runs_for_s:
