@@ -115,7 +115,7 @@ class PodClassCapacity:
         return len(self._columns.names) if every or dirty is None else len(dirty)
 
     def refresh_filter(self) -> "PodClassCapacity":
-        """For passed_rows(), without counting."""
+        """Refreshes the filters for passed_rows(), without counting."""
         columns = self._columns
         self._filter_result.refresh(np.arange(len(columns.names)), columns.nodes, columns.version)
         return self
@@ -153,7 +153,7 @@ class PodClassCapacity:
         return np.flatnonzero(self._filter_result.passed)
 
     def passed(self, rows: Ints) -> Bools:
-        """Which of these rows have nodes that pass the filters."""
+        """Returns for each of these rows whether its node passes the filters."""
         found: Bools = self._filter_result.passed[rows]
         return found
 
@@ -168,7 +168,8 @@ class PodClassCapacity:
         return [(row, node) for row in rows.tolist() if (node := columns.nodes[row]) is not None]
 
     def lasting(self) -> "LastingCapacity":
-        """What the nodes can offer the pods at most, whatever ends there. Kept until a node or its GPUs change."""
+        """Returns the most that the nodes can offer the pods, whatever ends there. Kept until a node or its GPUs
+        change."""
         stamp = self._columns.node_changes, self._gpus.installs
         if self._lasting is None or self._lasting.stamp != stamp:
             self._lasting = self._count_lasting(stamp)
@@ -191,8 +192,8 @@ class PodClassCapacity:
         return LastingCapacity(stamp, rows, refused, refusals, capacity, able, most)
 
     def capacity_when_empty(self) -> Ints:
-        """By row, an upper bound: how many such pods would fit on the empty node without filters. Not to be written
-        to."""
+        """Returns by row an upper bound: how many such pods would fit on the empty node without filters. Not to be
+        written to."""
         stamp, most = self._when_empty
         if stamp != self._columns.reallocated:
             most = (self._columns.allocatable[:, self.columns] // self.amounts).min(axis=1)
@@ -200,8 +201,8 @@ class PodClassCapacity:
         return most
 
     def most_by_row(self) -> Ints:
-        """By row and by requested resource (as in columns): the most that the node can ever offer,
-        with all GPUs healthy and no pod on it."""
+        """Returns by row and by requested resource (as in columns) the most that the node can ever offer, with all GPUs
+        healthy and no pod on it."""
         most: Ints = self._columns.allocatable[:, self.columns]
         for index in np.flatnonzero(self.columns == 0).tolist():
             most[:, index] = np.maximum(most[:, index], self._gpus.installed)
@@ -230,6 +231,7 @@ class PodClassCapacity:
 
 
 def sum_by_domain(amounts: Ints, of: Ints, count: int) -> Ints:
-    """By domain. amounts, of: by row, and its domain; -1: none. count: of domains, at least."""
+    """Returns the sums of the amounts by domain. amounts, of: by row, and its domain; -1: none. count: of domains, at
+    least."""
     inside = of >= 0
     return np.bincount(of[inside], weights=amounts[inside], minlength=count).astype(np.int64)

@@ -38,7 +38,7 @@ class DomainGpus:
 
     @property
     def single(self) -> bool:
-        """Whether all nodes are in the same domains. Call refresh() before."""
+        """Returns whether all nodes are in the same domains. Call refresh() before."""
         return len(self._leaf_slots.T) < 2
 
     def refresh(self) -> "DomainGpus":
@@ -66,8 +66,8 @@ class DomainGpus:
         return self
 
     def order_of_rows(self, rows: Ints, gpus: int) -> Ints:
-        """By row, the least first: how many whole domains around it pods with that many GPUs would break, then
-        the free GPUs of its domains, the narrowest first."""
+        """Returns by row its place in an order, the least first: by how many whole domains around it pods with that
+        many GPUs would break, then by the free GPUs of its domains, the narrowest first."""
         if gpus < self._least_total:
             if self._small is None:
                 self._small = self._order(self._leaf_slots, 0)
@@ -79,15 +79,15 @@ class DomainGpus:
         return self.order_from_sums(rows, gpus)
 
     def order_from_sums(self, rows: Ints, gpus: int) -> Ints:
-        """As order_of_rows, for any number of GPUs."""
+        """Returns the same as order_of_rows(), from the sums by domain, for any number of GPUs."""
         leaves = self._leaf[rows]
         if len(rows) < self._leaf_slots.shape[1]:
             return self._order(self._leaf_slots[:, leaves], gpus)
         return self._order(self._leaf_slots, gpus)[leaves]
 
     def order_of_domains(self, level: int, domains: Ints, gpus: int) -> tuple[Ints, Ints]:
-        """By domain of the level: how many whole domains, itself or around it, pods with that many GPUs would
-        break; and the order, as in order_of_rows."""
+        """Returns by domain of the level how many whole domains, itself or around it, pods with that many GPUs would
+        break; and its place in the order, as order_of_rows()."""
         return self._broken_and_order(self._around[level][:, domains], gpus)
 
     def _order(self, slots: Ints, gpus: int) -> Ints:

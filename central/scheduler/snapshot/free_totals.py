@@ -1,4 +1,4 @@
-"""What is free on all nodes together, kept up to date: only rows that changed are counted again."""
+"""Free amounts of all nodes together, kept up to date: only rows that changed are counted again."""
 
 import numpy as np
 

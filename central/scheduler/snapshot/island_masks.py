@@ -79,8 +79,8 @@ def holding(
 def capacities(
     snapshot: Snapshot, level: str, row: int, view: PodClassCapacity, held: int = 0
 ) -> list[int]:
-    """How many pods of the class each part of the row has GPUs for, if it contains the GPUs held. Empty for a class
-    without GPUs."""
+    """Returns for how many pods of the class each part of the row has GPUs, for parts that contain the GPUs held. Empty
+    for a class without GPUs."""
     free, share = snapshot.columns.gpus.free_mask[row], view.share
     if not share and not view.gpus:
         return []
@@ -94,7 +94,7 @@ def capacities(
 
 
 def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int = 0) -> Ints:
-    """By row, how many pods of the class fit in its best part."""
+    """Returns by row how many pods of the class fit in its best part."""
     found = view.by_row.copy()
     if view.share or view.gpus:
         for row in np.flatnonzero(found).tolist():
@@ -104,7 +104,7 @@ def capacity(snapshot: Snapshot, level: str, view: PodClassCapacity, held: int =
 
 
 def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
-    """By row, the most free GPUs in one part."""
+    """Returns for each of the rows the most free GPUs in one part."""
     if level == ISLAND:
         return snapshot.columns.gpus.island[rows]
     shapes, free = snapshot.columns.gpus.shape, snapshot.columns.gpus.free_mask
@@ -116,7 +116,7 @@ def most(snapshot: Snapshot, level: str, rows: Ints) -> Ints:
 
 
 def unknown(shape: Shape | None, level: str) -> bool:
-    """Whether the node has GPUs of which nobody knows the part."""
+    """Returns whether the part of some GPU of the node is unknown."""
     if shape is None or level != PCIE_SWITCH:
         return shape is None
     return sum(mask.bit_count() for mask in shape.switches) < shape.count

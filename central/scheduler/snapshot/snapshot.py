@@ -217,7 +217,7 @@ class Snapshot:
         return list(self._views.values())
 
     def preference(self, groups: Iterable[tuple[PodSpec, int]]) -> Ints | None:
-        """By row, the summed preference score of these pods; None if they have no preference."""
+        """Returns by row the summed preference score of these pods; None if they have no preference."""
         total: Ints | None = None
         for spec, count in groups:
             if (
