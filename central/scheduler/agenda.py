@@ -50,8 +50,8 @@ Budget = Callable[[], bool]  # asked before each attempt but the first; true: th
 
 @dataclass(slots=True)
 class Round:
-    """What one round has still to do, and what it remembers of what it did. It is kept between two cycles, where the
-    state may be written, so all of it is plain data."""
+    """The remaining work of one round, and its record of the work that is done. It is kept between two cycles, where
+    the state may be written, so all of it is plain data."""
 
     began: float
     by_namespace: Counter[str] = field(default_factory=Counter)  # attempts
@@ -75,7 +75,7 @@ class Round:
         return {name for name, tries in self.by_namespace.items() if tries >= FLOOD_TRIES}
 
     def must_wait(self, gang: Gang) -> bool:
-        """Whether its namespace has had its attempts, so that it is tried behind the others."""
+        """Returns whether the gang's namespace has had its attempts, so that the gang is tried behind the others."""
         return self.by_namespace[gang.namespace] >= FLOOD_TRIES
 
     def next_pass(self) -> None:
@@ -151,7 +151,7 @@ class PassOrder:
 
 @dataclass(slots=True)
 class _Slice:
-    """What one cycle does of a round.
+    """The part of a round that one cycle runs.
 
     reserved: of the round, or of the gangs that are tried beside it
     interrupt: may end a long attempt

@@ -1,4 +1,4 @@
-"""Which reservations bind a gang, so that it must leave their capacity free.
+"""Reservations that bind a gang, so that it must leave their capacity free.
 
 Design: docs/design/reservations.md
 """
@@ -20,7 +20,8 @@ _rank = attrgetter("queue", "gang.priority")
 
 
 class BindingReservations:
-    """In one pass over the pending gangs. tried: the gangs that the pass has tried, to which the caller adds."""
+    """The reservations that bind a gang, in one pass over the pending gangs. tried: the gangs that the pass has tried,
+    to which the caller adds."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.tried = set[GangKey]()
@@ -66,11 +67,9 @@ class BindingReservations:
         return binding + [held for held in every[len(claims) :] if self._binds(held, gang)]
 
     def _binds(self, held: Reservation, gang: Gang) -> bool:
-        """Whether the gang must leave the reserved capacity free. The first rule that applies
-        decides:
+        """Returns whether the gang must leave the reserved capacity free. The first rule that applies decides:
 
-        1. A gang may use its own reservation. What is kept for another scheduler's pods is closed to equal and lower
-           priority.
+        1. A gang may use its own reservation.
         2. A started gang that is below its minimum, and one whose victims leave nodes of the plan, may use the plan of
            another gang, unless that one is more urgent in the same queue. Else the two would wait for each other.
         3. Capacity freed by evictions is closed to other queues: priorities compare inside a queue.
@@ -108,7 +107,7 @@ class BindingReservations:
         return self._turns.passes(gang, held.gang)
 
     def _may_evict(self, claimant: Gang, gang: Gang) -> bool:
-        """Whether the claimant will be able to evict the gang at once, whatever else runs."""
+        """Returns whether the claimant will be able to evict the gang at once, whatever else runs."""
         context = self._context
         if not outranks(context.across, claimant, gang):  # mostly
             return False

@@ -156,8 +156,9 @@ def _fact_failed(scheduler: Scheduler, fact: Fact, error: Exception) -> None:
 
 
 def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
-    """What a fact that is not applied says of capacity in use: where a pod runs, that a volume is not
-    free, and that the devices of a node are not those of its last report. And pods that name a claim learn of it."""
+    """Applies what a fact that is not applied itself says of capacity in use: where a pod runs, that a volume is not
+    free, and that the devices of a node are not those of its last report. Reclassifies the pods that name the volume
+    claim of the fact, since their reasons change."""
     state, instead = scheduler.state, fact
     try:
         if isinstance(fact, NodeReported):
@@ -177,7 +178,7 @@ def _keep_counted(scheduler: Scheduler, fact: Fact) -> None:
 
 
 def _note_outcome(scheduler: Scheduler, fact: Fact) -> None:
-    """What matters most of a fact that could not be applied and that nobody repeats."""
+    """Applies the most important part of a fact that could not be applied and that is not repeated."""
     state = scheduler.state
     match fact:
         case NodeSilent():
@@ -248,12 +249,12 @@ def key_of_gang(gang: Gang, kind: str = GANG) -> SetAsideKey:
 
 
 def content_of(gang: Gang) -> object:
-    """What a decision about the gang depends on, apart from the rest of the cluster."""
+    """Returns the inputs of a decision about the gang, apart from the rest of the cluster."""
     return (gang.object, tuple(pod.seen for pod in gang.members.values()))
 
 
 def blocks(scheduler: Scheduler, gang: Gang, kinds: Sequence[str] = (GANG, ACCOUNT)) -> bool:
-    """Whether the gang is set aside."""
+    """Returns whether the gang is set aside, by a key of one of these kinds."""
     quarantine = scheduler.quarantine
     if not quarantine.set_asides:
         return False

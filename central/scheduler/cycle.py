@@ -112,7 +112,7 @@ def _decide(
 
 
 def due(scheduler: Scheduler, now: float) -> float | None:
-    """When the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
+    """Returns when the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
     pending = scheduler.state.pending
     goes_on = pending.round is not None or pending.tries_all_again
     if goes_on or pending.unpublished or pending.has_changed_reasons:
@@ -144,8 +144,8 @@ def due(scheduler: Scheduler, now: float) -> float | None:
 
 
 def _update_accounting(scheduler: Scheduler, now: float, *, sliced: bool) -> bool:
-    """Of at most ACCOUNTED_MOST gangs if the cycle is sliced. Returns whether all are accounted: nothing may be
-    decided before."""
+    """Accounts the gangs that changed, at most ACCOUNTED_MOST if the cycle is sliced. Returns whether all are
+    accounted: decisions wait for that."""
     state = scheduler.state
     handlers.settle_composites(state)
     handlers.release_held_pods(state, now)
@@ -195,7 +195,7 @@ def _undo_partial(scheduler: Scheduler, now: float, decisions: list[Decision]) -
 
 
 def _elastic_gangs(scheduler: Scheduler) -> list[ElasticGang]:
-    """Without those that are set aside."""
+    """Returns the elastic gangs, without those that are set aside."""
     gangs = scheduler.controllers.elastic_gangs(scheduler.state)
     if scheduler.quarantine.set_asides:
         gangs = [each for each in gangs if not containment.blocks(scheduler, each.gang)]

@@ -64,7 +64,7 @@ def schedule(
 
 
 class _GangTurn(NamedTuple):
-    """Of a gang that is ready. missing: members below its minimum."""
+    """The attempt for a gang that is ready. missing: how many members it lacks to its minimum."""
 
     scheduler: Scheduler
     gang: Gang
@@ -130,7 +130,8 @@ class _GangTurn(NamedTuple):
         wants: tuple[PlacementRequest, ...],
         most: Sequence[Pod] | None,
     ) -> Refusals | None:
-        """What was refused with the least withheld; None if pods were bound."""
+        """Binds the first attempt that fits. Returns what was refused with the least withheld; None if pods were
+        bound."""
         refused: Refusals = {}
         for bound_by in self.reserved.views_for(self.gang):
             refused = self.verdicts.of(bound_by, wants, self.scheduler.state.pending.epoch)
@@ -198,7 +199,7 @@ def _on_chosen_model(
 def _claimable(
     scheduler: Scheduler, gang: Gang, want: PlacementRequest
 ) -> list[tuple[Shortfall, ...]] | None:
-    """As claimable_quota.shortfalls(), if quota is all that refuses the gang; else None."""
+    """Returns claimable_quota.shortfalls() if quota is all that refuses the gang; else None."""
     min_resources = scheduler.min_resources
     if min_resources.refusal(scheduler.state, gang, want.groups):
         return None
@@ -287,15 +288,17 @@ def _raise_filter_failure(snapshot: Snapshot, want: PlacementRequest) -> None:
 
 
 def _take_back(pods: Sequence[Pod]) -> None:
-    """Their binding was not decided after all. The state is built again with them pending."""
+    """Makes the pods pending again: their binding was not decided after all. The state is built again with them
+    pending."""
     for pod in pods:
         pod.advance(BIND_FAILED)
         pod.node, pod.gpus = "", 0
 
 
 def set_work_limit(scheduler: Scheduler, gang: Gang) -> None:
-    """If a search of the gang has reached its limit, the gang is tried again with more work, though nothing is freed;
-    with as much if others ended it, but then they let it work for twice as long."""
+    """Sets the work limit of the gang's next attempt. If a search of the gang has reached its limit, the gang is tried
+    again with more work, though no capacity is freed; with as much if others ended it, but then they let it work for
+    twice as long."""
     attempt, meter = gang.attempt, scheduler.state.snapshot.meter
     was_long, wait_s = attempt.work_factor > MAX_FACTOR, LIMITED_S
     if not meter.was_short and not is_undecided(gang):

@@ -116,7 +116,7 @@ def _kept_victims(scheduler: Scheduler) -> dict[str, Pod]:
 
 
 def _of_node(node: ClusterNode) -> NodeMemory | None:
-    """None: there is nothing to remember of it."""
+    """Returns the memory of the node. None: there is nothing to remember of it."""
     made = NodeMemory(
         node.silent,
         node.offered,
@@ -165,7 +165,8 @@ def _add_device_plans(state: ClusterState, nodes: dict[str, NodeMemory]) -> None
 
 
 def restore_nodes(state: ClusterState, memory: SchedulerMemory) -> None:
-    """Before the pods are on their nodes."""
+    """Restores what is remembered of nodes, and the plans for volumes and device claims, before the pods are on their
+    nodes."""
     for name, kept in memory.nodes.items():
         if kept.report_failed:
             handlers.lose_report(state, name)
@@ -217,7 +218,7 @@ def restore_plans(state: ClusterState, memory: SchedulerMemory) -> None:
 
 
 def restore_counts(fresh: Scheduler, memory: SchedulerMemory) -> None:
-    """What counts on, and what is kept by name rather than by object."""
+    """Restores counts that go on, and what is kept by name rather than by object."""
     pending, gangs = fresh.state.pending, fresh.state.gangs
     fresh.queues.adopt_histories(memory.queues)
     pending.continue_from(memory.pending)

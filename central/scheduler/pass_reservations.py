@@ -68,7 +68,8 @@ class PassReservations:
         self._keep_one_of_rivals()
 
     def _holds(self, key: GangKey, held: Reservation) -> bool:
-        """Whether the gang still waits, or its moved pods are still to be made again."""
+        """Returns whether the reservation remains: its gang still waits and may reserve, or its moved pods are still to
+        be made again."""
         if held.moved is None:
             waiting = self._pending.waiting.get(key) is held.gang
             return waiting and (held.by_eviction or self.reserves(held.gang))
@@ -91,8 +92,9 @@ class PassReservations:
         return held.refresh(self._state, self._now, most_idle)
 
     def strict_after_s(self, held: Reservation) -> float:
-        """How long its gang is the head before the reservation is strict. One that holds nothing yet, since no start
-        is known, has nothing to be strict about: it goes wherever fewer GPUs lack."""
+        """Returns how long its gang is the head, in seconds, before the reservation is strict. A reservation that holds
+        nothing yet, since no start is known, has nothing to be strict about: it goes wherever fewer GPUs are
+        missing."""
         policy = self._policy
         return max(policy.patience_s, policy.reserve_after_s if held.start == inf else 0.0)
 
@@ -142,8 +144,8 @@ class PassReservations:
                 self.drop(held.gang.key)
 
     def evictions(self, held: Reservation) -> list[Evict]:
-        """What is to be asked for now. A pod is asked for once a cycle: if its claim is dropped and another one takes
-        the same pod, that one gets the answer."""
+        """Returns the evictions to ask for now. A pod is asked for once a cycle: if its claim is dropped and another
+        one takes the same pod, that one gets the answer."""
         found = reclaim.continue_evictions(self._context, held)
         found = [each for each in found if (each.pod, each.trial) not in self._asked]
         self._asked.update((each.pod, each.trial) for each in found)

@@ -20,7 +20,7 @@ from central.scheduler.state.gangs import Gang
 
 
 def cause_of(scheduler: Scheduler, gang: Gang) -> str:
-    """Of pending_causes.CAUSES; empty: none of its pods waits, nor does it wait for admission."""
+    """Returns one of pending_causes.CAUSES; empty: none of its pods waits, nor does it wait for admission."""
     if scheduler.state.why_set_aside(gang):
         return causes.SET_ASIDE
     if gang.published.suspended:
@@ -82,7 +82,7 @@ def wanted_nodes(scheduler: Scheduler, gang: Gang) -> list[tuple[int, Amounts]]:
 
 
 def nominations(scheduler: Scheduler, gang: Gang) -> dict[str, str]:
-    """By name, the node of each pending pod of the gang whose place others are leaving."""
+    """Returns the nodes of the gang's pending pods for whose place victims are leaving, by the name of the pod."""
     own, snapshot = scheduler.reservations.get(gang.key), scheduler.state.snapshot
     if own is None or not own.by_eviction or own.gang is not gang:
         return {}

@@ -147,7 +147,7 @@ class Quarantine:
         return again
 
     def blocks(self, key: SetAsideKey, content: object, now: float) -> bool:
-        """Whether the object, as it is now, must not be tried."""
+        """Returns whether the object, as it is now, must not be tried."""
         found = self.set_asides.get(key)
         if found is None or now >= found.retry_at:
             return False
@@ -193,7 +193,7 @@ class Quarantine:
         return found.content if found is not None else None
 
     def gang_why(self, gang: Hashable) -> str:
-        """Why the gang is set aside, for users; empty: it is not."""
+        """Returns why the gang is set aside, for users; empty: it is not."""
         return self.why(SetAsideKey(GANG, gang)) or self.why(SetAsideKey(ACCOUNT, gang))
 
     def why(self, key: SetAsideKey) -> str:
@@ -213,7 +213,8 @@ class Quarantine:
         return self._members.get(gang, [])
 
     def absence(self, kind: str, name: str, namespace: str = "") -> str:
-        """What to say after the name of an object that is named and not known: a bug may keep out one that exists."""
+        """Returns the words after the name of an object that is named and not known: a bug may keep out one that
+        exists."""
         found = self.set_asides.get(SetAsideKey(kind, (namespace, name)))
         if found is not None:
             return f"is {found.why}"
@@ -223,7 +224,7 @@ class Quarantine:
         return [found.retry_at for found in self.set_asides.values()]
 
     def counts(self) -> dict[str, int]:
-        """By kind; a kind that ever failed stays, with 0."""
+        """Returns how many objects are set aside, by kind; a kind that ever failed stays, with 0."""
         found = Counter(key.kind for key in self.set_asides)
         return {kind: found[kind] for kind in sorted(self.total)}
 

@@ -202,7 +202,7 @@ def _first_failing(old: Scheduler, facts: Iterable[Fact]) -> Fact | None:
 
 
 def recorded(scheduler: Scheduler) -> Iterator[Fact]:
-    """What was reported, apart from pods and from what the controllers keep."""
+    """Yields the facts that were reported, apart from pods and from what the controllers keep."""
     state = scheduler.state
     yield from scheduler.queues.recorded(state.podclasses.namespaces)
     yield from scheduler.budgets.seen.values()
@@ -229,7 +229,7 @@ def recorded(scheduler: Scheduler) -> Iterator[Fact]:
 
 
 def recorded_pods(scheduler: Scheduler) -> Iterator[PodSeen]:
-    """As the API server has them; last those that wait for their controllers."""
+    """Yields the pods as the API server has them; last those that wait for their controllers."""
     state, raw = scheduler.state, scheduler.state.owners.pods
     for uid, pod in state.pods.items():
         yield raw.get(uid, pod.seen)

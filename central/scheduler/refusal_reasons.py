@@ -199,7 +199,7 @@ def _still_held(
 
 
 def _why_not(scheduler: Scheduler, request: placement.PlacementRequest) -> tuple[str, str]:
-    """Why the request does not fit, and the cause."""
+    """Returns why the request does not fit, and the cause."""
     draft = Draft(scheduler.state.snapshot)
     with draft.all_or_nothing():
         try:

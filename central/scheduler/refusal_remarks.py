@@ -1,5 +1,5 @@
-"""What a pending gang's reason says beside what it lacks: what reservations and disruption budgets mean for it, and why
-it gets no victims.
+"""Remarks in a pending gang's reason beside what it lacks: what reservations and disruption budgets mean for it, and
+why it gets no victims.
 
 Design: docs/design/reclaim.md
 """
@@ -116,7 +116,8 @@ def without_queues(
 def protected_in(
     scheduler: Scheduler, gang: Gang, refused: GangRefusal
 ) -> Callable[[frozenset[str]], str]:
-    """What protects the less urgent gangs of the gang's own queue, or gangs of others, as the end of a sentence."""
+    """Returns a function that says, as the end of a sentence, what protects the gangs of given queues: in the gang's
+    own queue the less urgent ones, in others all."""
 
     def of(queues: frozenset[str]) -> str:
         found = protected_work.count(scheduler.preemption, gang, refused.request, queues)

@@ -114,7 +114,8 @@ class LackOfGpus:
         return rows[~stay]
 
     def refuses(self, gang: Gang) -> bool:
-        """Whether the gang stays refused, and with it those behind it that request the same."""
+        """Refuses the gang if it stays refused, and with it those behind it that request the same. Returns whether it
+        does."""
         rows = np.array([gang.attempt.row], dtype=np.int64)
         if (
             gang.attempt.refused_at < 0
@@ -152,7 +153,7 @@ class LackOfGpus:
 
 
 def _is_by_capacity(scheduler: Scheduler) -> bool:
-    """Whether many gangs wait, and none gets a place that others leave or are moved from."""
+    """Returns whether many gangs wait, and none gets a place that others leave or are moved from."""
     state = scheduler.state
     few = len(state.pending.waiting) <= TRIED_MOST
     return not (few or state.any_pod.movable or scheduler.elastic.has_donors)
@@ -182,8 +183,8 @@ def _pods_by_gpus(scheduler: Scheduler) -> Ints:
 
 
 def _lack_gpus(scheduler: Scheduler, rows: Ints, most_pods: Ints | None) -> Bools:
-    """Which of the gangs were refused before and cannot fit now, whatever their pods request beside GPUs, nor evict
-    others."""
+    """Returns for each of the rows whether its gang was refused before and cannot fit now, whatever its pods request
+    beside GPUs, nor evict others. most_pods: see _most_pods(); None: False for all."""
     if most_pods is None:
         return np.zeros(len(rows), dtype=np.bool_)
     columns, pending = scheduler.state.pending.columns, scheduler.state.pending

@@ -1,4 +1,4 @@
-"""Which capacity a gang may use while other gangs hold reservations.
+"""The capacity that a gang may use while other gangs hold reservations.
 
 While the pending gangs are tried in order, reserved capacity is taken out of the shared snapshot
 for the gangs that must leave it free, and put back for the others. So placement needs to know
@@ -265,7 +265,7 @@ class ReservedCapacity:
         return tuple(self._withheld.reservations()), tuple(self._withheld.volumes_only)
 
     def counted(self) -> CountedCapacity:
-        """What a refusal counts on now."""
+        """Returns the capacity that a refusal counts on now."""
         return CountedCapacity.of(self._state, self._withheld)
 
     def annotate(self, gang: Gang) -> None:
@@ -292,7 +292,7 @@ class ReservedCapacity:
         self._held.release(gang)
 
     def show_free(self) -> None:
-        """Before free capacity is read for the next gang: gives back what on_over_quota() left withheld."""
+        """Gives back what on_over_quota() left withheld, before free capacity is read for the next gang."""
         if self._is_for_quota:
             self.close()
 

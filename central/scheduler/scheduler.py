@@ -69,8 +69,8 @@ class Policy:
 
 @dataclass(slots=True, eq=False)
 class GangRefusal:
-    """What a pending gang was refused, so that its reason can be computed again. Gangs that were
-    refused alike share it, and so its reason."""
+    """A pending gang's refusal, so that its reason can be computed again. Gangs that were refused alike share it, and
+    so its reason."""
 
     gang: Gang  # that was tried
     request: PlacementRequest  # for its minimum
@@ -88,7 +88,7 @@ class GangRefusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """What agents report of the use of devices, and where gangs died."""
+    """Reports of agents on the use of devices, and the nodes where gangs died."""
 
     gpu_memory: GpuMemoryOveruse = field(default_factory=GpuMemoryOveruse)
     idle: IdleGpus = field(default_factory=IdleGpus)
@@ -97,8 +97,8 @@ class DeviceUsage:
 
 
 class JobControllers:
-    """What the scheduler needs of the controllers of Jobs and of the objects that create Jobs
-    (central.controllers.composite), with what it gets where there are none."""
+    """The scheduler's view of the controllers of Jobs and of the objects that create Jobs
+    (central.controllers.composite), with the answers where there are none."""
 
     def apply(self, fact: Any) -> None: ...
     def discard(self, fact: Any) -> None: ...

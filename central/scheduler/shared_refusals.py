@@ -1,4 +1,4 @@
-"""What one round remembers of requests that did not fit, so that equal requests of other gangs are not searched."""
+"""Refusals of the requests that did not fit in one round, so that equal requests of other gangs are not searched."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from central.scheduler.state.cluster_state import ClusterState
 
 
 class CountedCapacity(NamedTuple):
-    """What a reason was counted on. Where it is equal, the same request has the same reason: no facts came in between,
-    nothing was bound or freed, and the same was withheld."""
+    """The capacity that a reason was counted on. Where it is equal, the same request has the same reason: no facts came
+    in between, no pod was bound, no capacity freed, and the same was withheld."""
 
     step: int  # PendingGangs.steps
     epoch: int

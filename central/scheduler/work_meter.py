@@ -29,7 +29,8 @@ class WorkLimitReached(Exception):
 
 
 class WorkMeter:
-    """Without a limit outside of decisions. longest: the most units of one decision so far."""
+    """The work of one decision, and its limit. Outside of decisions there is no limit. longest: the most units of one
+    decision so far."""
 
     def __init__(self, first_limit: int = FIRST_LIMIT) -> None:
         self.first_limit = first_limit
@@ -71,16 +72,16 @@ class WorkMeter:
         self.is_spent = self.was_short = self.was_interrupted = False
 
     def spend(self, units: int) -> None:
-        """Before the work. Raises WorkLimitReached."""
+        """Counts the work, before it is done. Raises WorkLimitReached."""
         if self.count(units):
             raise WorkLimitReached
 
     def spend_rows(self, rows: int) -> None:
-        """For one operation on arrays of that many rows. Raises WorkLimitReached."""
+        """Counts one operation on arrays of that many rows. Raises WorkLimitReached."""
         self.spend(1 + rows // ROWS_PER_UNIT)
 
     def count(self, units: int) -> bool:
-        """The same for work that can end with what it has. Returns whether it must."""
+        """Counts work that can end with what it has. Returns whether it must end."""
         self.used += units
         self.longest = max(self.longest, self.used)
         if self.used >= self._ask_at:

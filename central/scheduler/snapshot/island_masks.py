@@ -52,8 +52,8 @@ def holding(
     among: int = -1,
 ) -> list[int]:
     """The masks of the level that have GPUs for that many pods of each request, the fullest first, those that need a
-    slow GPU last. held: GPUs
-    that the gang has there already, which the mask must contain. among: the GPUs that it may use."""
+    slow GPU last. held: GPUs that the gang has there already, which the mask must contain. among: the GPUs that it may
+    use."""
     free, left = snapshot.columns.gpus.free_mask[row], snapshot.columns.gpus.free_shares[row]
     shape = snapshot.columns.gpus.shape[row]
     fast = free & ~shape.slow if shape is not None else free
