@@ -128,7 +128,7 @@ class ReleasablePods:
         self.pods = [self.pods[index] for index in order.tolist()]
         self.rows, self.amounts = self.rows[order], self.amounts[order]
         self.masks, self._shares = self.masks[order], self._shares[order]
-        self.whole_gpus = self.whole_gpus[order]
+        self.whole_gpus, self._interpod = self.whole_gpus[order], self._interpod[order]
         return self
 
     def freed(self, chosen: Ints) -> tuple[Ints, Ints, list[int]]:

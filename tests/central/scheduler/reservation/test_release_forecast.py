@@ -144,8 +144,9 @@ def test_it_is_as_if_they_had_never_been_there(seed: int) -> None:
             n for n in dice.sample(names, dice.randrange(len(names))) if n not in cluster.last
         ]
         order = dice.sample(names, len(names))
-        pods = [made.state.pods[f"uid-{name}"] for name in order]
+        pods = [made.state.pods[f"uid-{name}"] for name in names]
         releasable = ReleasablePods(made.state, pods)
+        releasable.reordered(np.array([names.index(name) for name in order], dtype=np.int64))
         some: Ints = np.array([order.index(name) for name in chosen], dtype=np.int64)
         with releasable.without(some):
             found = books(made)
