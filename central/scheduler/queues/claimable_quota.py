@@ -60,8 +60,7 @@ def _may_be_covered(queues: Queues, gang: Gang, short: Shortfall) -> bool:
         for other in queue.gangs.values() if own or above else ():
             if other.account is None or not other.account.used:
                 continue
-            counts = short.namespace in ("", other.namespace)
-            if counts and (above or _may_give_way(other, gang)):
+            if short.counts(other, queue) and (above or _may_give_way(other, gang)):
                 add(found, {**queues.staying(other), GANGS: 1}, 1)
     return all(found.get(resource, 0) >= amount for resource, amount in short.amounts.items())
 

@@ -10,6 +10,7 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodGone, PodSeen, QueueSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.queues import claimable_quota
 from central.scheduler.queues.queue_tree_node import USER
 from central.scheduler.queues.tenant_limits import identity_of, user_of
 from central.scheduler.scheduler import Scheduler
@@ -105,6 +106,20 @@ def test_a_user_has_limits_inside_a_queue_in_all_namespaces() -> None:
     assert reasons(found)["z-2"] == "user cy in queue a runs 2 gangs, and may run 2 at a time"
     schedule_once(found, [PodGone("uid-z-0"), PodGone("uid-x-0")], 3.0)
     assert set(reasons(found)) == {"x-1"}
+
+
+@pytest.mark.parametrize("lesser", ["ann", "bob"])
+def test_pods_are_made_for_a_claim_on_less_urgent_gangs_of_the_user_alone(lesser: str) -> None:
+    found = start(QueueSeen("a", user_amounts=((GPU, 12),)))
+    runs = [pod("x-0", "a", 8, "x", user="ann", priority=5), pod("x-1", "a", 4, "x", user=lesser)]
+    waits = pod("x-2", "a", 8, "x", user="ann", priority=5, gang="g", gang_min=2)
+    schedule_once(found, [*runs, waits], 1.0)
+    gang = found.state.gangs["x", "g", True]
+    groups = [(waits.spec, 1)]
+    assert not claimable_quota.may_claim(found.queues, found.min_resources, gang, groups)
+    groups = [(replace(waits.spec, requests=((GPU, 4),)), 1)]
+    may = claimable_quota.may_claim(found.queues, found.min_resources, gang, groups)
+    assert may == (lesser == "ann")
 
 
 def test_pods_without_a_user_share_what_one_may_use_in_their_namespace() -> None:
