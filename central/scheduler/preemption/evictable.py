@@ -68,7 +68,8 @@ class MinRuntimes:
 
 
 def next_end(context: PreemptionContext, now: float) -> list[float]:
-    """Returns when the next gang reaches its minimum run time; empty: none has run for less."""
+    """Returns when the next gang reaches its minimum run time, with its cooldown-time or, for a claimant against which
+    that does not hold, without it; empty: none has run for less."""
     runtimes = MinRuntimes(context)
     every = runtimes.any_set
     if not every and not context.state.any_pod.cooldown:
@@ -76,8 +77,8 @@ def next_end(context: PreemptionContext, now: float) -> list[float]:
     ends = [
         end
         for gang in context.state.gangs.values()
-        if gang.counts.placed
-        and (every or gang.counts.cooldown_s)
-        and (end := runtimes.end(gang, now)) > now
+        if gang.counts.placed and (every or gang.counts.cooldown_s)
+        for marks_hold in (True, False)
+        if (end := runtimes.end(gang, now, marks_hold=marks_hold)) > now
     ]
     return [min(ends)] if ends else []

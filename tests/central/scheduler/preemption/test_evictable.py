@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from central.model.facts import Fact, GangSeen, PodSeen, QueueSeen
+from central.scheduler.cycle import due
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -93,7 +96,9 @@ def test_a_pods_cooldown_is_a_least_time_too() -> None:
     assert world.evicted == ["young-0"]
 
 
-def test_other_queues_wait_too() -> None:
+@pytest.mark.parametrize("cooldown_s", [0.0, 600.0])
+def test_other_queues_wait_too(cooldown_s: float) -> None:
+    """For the minimum run time of the queue, but for no cooldown of pods on what it has borrowed."""
     world = World(
         factories.node("n"),
         QueueSeen("ours"),
@@ -101,10 +106,15 @@ def test_other_queues_wait_too() -> None:
         half_life_s=0.0,
     )
     for number in range(2):
-        world.step(0.0, *job(f"t{number}", 1, gpus=4, queue="theirs", created=float(number)))
+        given = {"queue": "theirs", "created": float(number), "cooldown_s": cooldown_s}
+        world.step(0.0, *job(f"t{number}", 1, gpus=4, **given))
     world.step(10.0, *job("mine", 1, gpus=4, queue="ours", created=10.0))
-    assert not world.evicted
-    world.step(60.0)
+    now: float | None = 10.0
+    while not world.evicted and now is not None:
+        assert now < 60.0
+        now = due(world.cluster, now)
+        world.step(now or 0.0)
+    assert now == 60.0
     assert world.evicted == ["t1-0"]
 
 
