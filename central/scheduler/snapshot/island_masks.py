@@ -69,7 +69,7 @@ def holding(
     ]
 
     def order(part: int) -> tuple[bool, int, int, int]:
-        open_ = sum(part for gpu, part in left.items() if sharing and part >> gpu & 1)
+        open_ = sum(share for gpu, share in left.items() if sharing and part >> gpu & 1)
         slow = (part & fast).bit_count() < wanted
         return slow, (part & free).bit_count(), open_, next(indices_of(part))
 

@@ -17,7 +17,7 @@ from central.scheduler.placement import PlacementRequest, RolePreferences, Subgr
 from central.scheduler.placement.role_placement import build_problem
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
-from protos.names import NODE, RACK
+from protos.names import ISLAND, NODE, RACK
 from protos.topology import indices_of, mask_of
 from tests.central import factories
 from tests.central.scheduler.invariants import check_invariants
@@ -44,6 +44,16 @@ def small(dice: random.Random, nodes: int = 3) -> Snapshot:
         free = mask_of(set(range(4)) - set(left) - set(gone))
         snapshot.put_gpus(row, shape, free, (0b1111, *NOTHING[1:]), left)
     return snapshot
+
+
+@pytest.mark.parametrize(("left", "gpu"), [({0: 90, 2: 20}, 2), ({0: 20, 2: 90}, 0)])
+def test_the_island_whose_open_gpus_are_fullest_comes_first(left: dict[int, int], gpu: int) -> None:
+    snapshot = Snapshot((RACK,))
+    row = snapshot.put_node(factories.node("n", gpus=4, shares=True))
+    shape = factories.topology(4, PAIRS).shape()
+    snapshot.put_gpus(row, shape, 0b1010, (0b1111, *NOTHING[1:]), left)
+    (seat,) = fit(Draft(snapshot), PlacementRequest(((part(15), 1),), ISLAND))
+    assert seat.gpus == 1 << gpu
 
 
 def free_of(snapshot: Snapshot) -> Free:
