@@ -113,11 +113,11 @@ class ModelChoices:
             self._full = (context.state.pending.epoch, set())
         if spec.unsupported or kind in self._full[1] or self._choices >= CHOICES_MOST:
             return None
-        self._choices += 1
         self._rows = self._rows or _rows_by_model(context.state)
         found = _candidates(self._rows, elastic.task)
         if len(found) < 2:
             return None
+        self._choices += 1
         slowest = max(goodput.curve(each.task).harms[0] for each in found)
         costs = [self._cost(context, elastic.gang, spec, each, slowest) for each in found]
         possible = [(cost, index) for index, cost in enumerate(costs) if cost is not None]

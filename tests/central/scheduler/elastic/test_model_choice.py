@@ -258,6 +258,8 @@ def test_a_flood_of_gangs_costs_few_choices() -> None:
     assert choices([job(f"e{i}", GAINS, 1) for i in range(40)]) == 1
     unlike = [job(f"e{i}", f"{GAINS[:-2]}{80 + i}", 1) for i in range(40)]
     assert choices(unlike) == CHOICES_MOST
+    other = [job(f"e{i}", f"1:1 8:{5 + i / 10} H100=8:80", 1) for i in range(40)]
+    assert choices(other) == 0, "without nodes of the model there is no choice"
 
 
 def test_the_reason_of_others_says_nothing_of_a_choice() -> None:
