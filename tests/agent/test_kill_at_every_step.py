@@ -172,6 +172,7 @@ def killed_at(box: NodeBox, step: int) -> str:
 
 
 @pytest.mark.usefixtures("followed")
+@pytest.mark.filterwarnings("ignore:Exception ignored in thread started by")  # it ends in any frame
 def test_the_agents_death_at_every_step_of_an_allocation() -> None:
     with box_with_everything() as box:
         box.plan(*plans("a", 0, 1))

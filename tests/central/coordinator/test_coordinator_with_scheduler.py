@@ -109,6 +109,7 @@ def coordinator_for(
         most=str(MOST),
         join_wait="3",
         gather="2",
+        silent="300",
         store=store or f"file:{folder}/q.db",
         **more,
     )
