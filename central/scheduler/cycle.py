@@ -114,7 +114,7 @@ def _decide(
 def due(scheduler: Scheduler, now: float) -> float | None:
     """Returns when the next cycle is due without a fact; None: not before one. Virtual time jumps there."""
     pending = scheduler.state.pending
-    goes_on = pending.round is not None or pending.tries_all_again
+    goes_on = pending.round is not None or pending.tries_all_again or scheduler.admission.goes_on
     if goes_on or pending.unpublished or pending.has_changed_reasons:
         return now
     times = [

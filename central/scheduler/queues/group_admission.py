@@ -27,6 +27,7 @@ class GroupAdmission:
     def __init__(self) -> None:
         self.groups: dict[GangKey, Gang] = {}  # PodGroups without pods, admitted or not
         self._refused: dict[GangKey, Gang] = {}
+        self._left: dict[GangKey, Gang] = {}  # by the last call of groups_due(), for the next one
         self._checked_epoch = -1  # the capacity epoch of the last check
         self._next_check = 0.0
 
@@ -34,17 +35,22 @@ class GroupAdmission:
         self, state: ClusterState, owned_groups: Collection[tuple[str, str]], now: float
     ) -> list[Gang]:
         """The groups to check() now, in queue order. To be called before the statuses of gangs are written."""
-        due = [
-            gang
-            for gang in list(state.pending.changed_gangs.values())
-            if self._track(owned_groups, gang)
-        ]
+        changed = [*state.pending.changed_gangs.values()]
+        due = {gang.key: gang for gang in changed if self._track(owned_groups, gang)}
+        due |= self._left
         if not self._refused:
             self._checked_epoch = state.pending.epoch  # refusals of this cycle are up to date
         if self._must_recheck(state.pending) and now >= self._next_check:
             self._checked_epoch, self._next_check = state.pending.epoch, now + RECHECK_S
-            due = [*due, *(gang for gang in self._refused.values() if gang not in due)]
-        return sorted(due, key=lambda gang: gang.attempt.rank)[:MAX_CHECKED]
+            due |= self._refused
+        ordered = sorted(due.values(), key=lambda gang: gang.attempt.rank)
+        self._left = {gang.key: gang for gang in ordered[MAX_CHECKED:]}
+        return ordered[:MAX_CHECKED]
+
+    @property
+    def goes_on(self) -> bool:
+        """Returns whether groups are left that the next cycle checks."""
+        return bool(self._left)
 
     def admitted(self) -> Sums:
         """The minResources of the groups that are admitted and have no pods yet."""
@@ -61,6 +67,7 @@ class GroupAdmission:
         if self.groups.pop(key, None) is not None:
             self._checked_epoch = -1  # others may be admitted in its place
         self._refused.pop(key, None)
+        self._left.pop(key, None)
 
     def _must_recheck(self, pending: PendingGangs) -> bool:
         return bool(self._refused) and self._checked_epoch != pending.epoch

@@ -5,6 +5,7 @@ from central.model.decisions import Bind, Decision, UpdateGangStatus
 from central.model.facts import Fact, GangGone, GangSeen, QueueSeen
 from central.scheduler import cycle
 from central.scheduler.cycle import schedule_once
+from central.scheduler.queues.group_admission import MAX_CHECKED
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 from tests.central.scheduler.invariants import check_invariants
@@ -75,4 +76,22 @@ def test_those_who_wait_are_looked_at_once_a_second() -> None:
 def test_a_group_that_goes_is_forgotten() -> None:
     scheduler, _ = played(NODE, group("one", created=1.0), group("two", created=2.0))
     assert told(schedule_once(scheduler, [GangGone("ns", "one")], 5.0))["two"][0] == "Inqueue"
+    check_invariants(scheduler)
+
+
+def test_groups_beyond_those_of_one_cycle_are_checked_in_the_next_ones() -> None:
+    """None of them is refused for that, and none forgotten: new ones, and those that may be admitted now."""
+    count, small = MAX_CHECKED // 2 + 1, factories.node("a", gpus=0, cpu=1)
+    groups = [group(f"g{number:03}", cpu=2, created=float(number)) for number in range(3 * count)]
+    scheduler = new_scheduler(factories.LEVELS)
+    found = told(schedule_once(scheduler, [small, *groups[:count]], 0.0))
+    found |= told(schedule_once(scheduler, groups[count:], 1.0))
+    assert cycle.due(scheduler, 1.0) == 1.0
+    found |= told(schedule_once(scheduler, [], 1.0))
+    assert {phase for phase, _ in found.values()} == {"Pending"}
+    assert len(found) == len(groups)
+    found |= told(schedule_once(scheduler, [factories.node("a", gpus=0, cpu=8_000)], 5.0))
+    while (due := cycle.due(scheduler, 5.0)) is not None:
+        found |= told(schedule_once(scheduler, [], due))
+    assert {phase for phase, _ in found.values()} == {"Inqueue"}
     check_invariants(scheduler)
