@@ -233,7 +233,7 @@ class Queues:
         queue = self.by_name[account.queue]
         queue.remove(gang)
         self._charge(queue, gang, account, -1)
-        absent = queue.name not in self._seen and queue.name not in (DEFAULT, stays_in)
+        absent = not self.is_declared(queue.name) and queue.name != stays_in
         if absent and not queue.gangs:
             del self.by_name[queue.name]
             self.in_flight.outdated = True

@@ -222,6 +222,16 @@ def test_what_is_deleted_leaves_the_books() -> None:
     assert not scheduler.queues.by_name["a"].gangs
 
 
+def test_the_root_stays_when_the_last_gang_that_names_it_goes() -> None:
+    scheduler, _ = played(*nodes(8), queue("a"))
+    for now in (1.0, 3.0):
+        said = waits(schedule_once(scheduler, gang("g", "root"), now))
+        assert said["g"].startswith("queue root is not a leaf")
+        schedule_once(scheduler, [PodGone("uid-g-0"), GangGone("ns", "g")], now + 1.0)
+        check_invariants(scheduler)
+    assert scheduler.queues.by_name["root"] is scheduler.queues.root
+
+
 def test_a_closed_queue_keeps_what_runs() -> None:
     scheduler, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
     schedule_once(scheduler, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
