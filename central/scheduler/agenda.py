@@ -409,8 +409,11 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     if not missing and placed - counts.assumed >= gang.minimum:
         gang.started = True
     scheduler.elastic.unready.observe(gang, missing, scheduler.state.now)
+    before = gang.account
     if scheduler.queues.update(gang):
         pending.capacity_freed("head of a fifo queue left")
+    if before is not None and before.never_evicted and _may_be_evicted(gang):
+        pending.capacity_freed("gang became preemptable")
     min_resources = scheduler.min_resources
     has_min_resources = min_resources.by_gang or (
         gang.object is not None and gang.object.min_resources
@@ -428,6 +431,10 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
     if gang.account is not None and counts.unplaced:
         gang.attempt.need = order.need(scheduler.queues, gang)
+
+
+def _may_be_evicted(gang: Gang) -> bool:
+    return gang.account is not None and bool(gang.account.used) and not gang.never_evicted
 
 
 def _join(scheduler: Scheduler, this: Round, now: float) -> bool:

@@ -245,10 +245,12 @@ class Queues:
         name, used = self.name_of(gang), self.currency.counted(sums_of(placed))
         user = user_of(gang) if self.terms.limits_users else ""
         if self.terms.restricted and self.refusing_queue(gang, name) is not None:
-            return Account(self._charged_instead(gang, name) if used else name, used, {}, user)
+            charged = self._charged_instead(gang, name) if used else name
+            return Account(charged, used, {}, user, gang.never_evicted)
         if name in self._shared:
             name = f"{gang.namespace}/{name}"
-        return Account(name, used, self.currency.counted(_demand(gang)), user)
+        demand = self.currency.counted(_demand(gang))
+        return Account(name, used, demand, user, gang.never_evicted)
 
     def refusing_queue(self, gang: Gang, name: str) -> Queue | None:
         """The queue whose rule excludes the gang from the queue with this name; None: it may use it."""

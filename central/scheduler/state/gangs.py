@@ -29,6 +29,7 @@ class Account(NamedTuple):
     used: Sums
     demand: Sums  # requests of pending pods that only lack capacity
     user: str = ""  # whom it counts for (queues/tenant_limits.py), while a Queue limits users
+    never_evicted: bool = False
 
 
 @dataclass(slots=True)

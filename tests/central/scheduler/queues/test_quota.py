@@ -232,6 +232,17 @@ def test_the_root_stays_when_the_last_gang_that_names_it_goes() -> None:
     assert scheduler.queues.by_name["root"] is scheduler.queues.root
 
 
+def test_a_gang_that_becomes_preemptable_leaves_its_deserved_amount_to_others() -> None:
+    eight = queue("a", deserved=8)
+    first = gang("first", "a", gpus=8, created=1.0, preemptable=False)
+    scheduler, _ = played(*nodes(16), eight, *first)
+    second = gang("second", "a", gpus=4, created=2.0, preemptable=False)
+    assert "use the deserved 8 GPUs" in waits(schedule_once(scheduler, second, 1.0))["second"]
+    mild = gang("first", "a", gpus=8, created=1.0, preemptable=True)[0]
+    assert bound(schedule_once(scheduler, [mild], 2.0)) == ["second"]
+    check_invariants(scheduler)
+
+
 def test_a_closed_queue_keeps_what_runs() -> None:
     scheduler, _ = played(*nodes(16), queue("a"), *gang("g", "a", pods=2, gpus=4))
     schedule_once(scheduler, [factories.pod("g-0", 4, "g", node="n0", phase="Running")], 0.5)
