@@ -178,8 +178,11 @@ def _free_beside_guarantees(
     queue = request.queue
     withheld, owners = 0, []
     for inner, outer in zip(queue.path, queue.path[1:], strict=False):
-        if inner.used.get(resource, 0) + amount <= inner.guarantee.get(resource, 0):
-            break
+        own = inner.guarantee.get(resource, 0)
+        if own >= amount:
+            claimed = _claimed(request.queues, request.gang, inner, resource)
+            if inner.used.get(resource, 0) + claimed + amount <= own:
+                break
         for other in outer.children:
             if other is not inner and (unused := _withheld_for(request, other, resource)):
                 withheld += unused

@@ -41,3 +41,24 @@ def test_a_gang_that_a_guarantee_refuses_only_after_others_were_bound() -> None:
     world.step(2.0, *job("h", 1, 4, queue="x", created=2.0))
     words = "needs 8 GPUs; 8 are free, of which 4 are guaranteed to queue y; the nodes that its pods may use have 0 GPUs free"
     assert world.told["g"].startswith(words)
+
+
+def test_a_guarantee_that_a_claim_will_use_is_not_used_by_another_gang() -> None:
+    """The second gang of its queue took what another queue is guaranteed, and then kept the first one from starting
+    when its victim had gone."""
+    world = World(*(factories.node(name) for name in "abc"))
+    eight = ((GPU, 8),)
+    world.step(
+        0.0, QueueSeen("x", guarantee=eight), QueueSeen("y", guarantee=eight), QueueSeen("z")
+    )
+    for name in "ab":
+        running = factories.pod(f"on-{name}-0", 8, f"on-{name}", node=name, phase="Running")
+        world.step(1.0, factories.gang(f"on-{name}", 1, queue="z"), running)
+    (group, pod) = job("first", 1, 8, queue="x", created=2.0)
+    assert isinstance(pod, PodSeen)
+    on_a = replace(pod.spec, node_selector=((factories.HOST, "a"),))
+    assert not world.step(2.0, group, replace(pod, spec=on_a))
+    assert world.evicted == ["on-a-0"]
+    assert not world.step(3.0, *job("second", 1, 8, queue="x", created=3.0))
+    assert "guaranteed to queue y" in world.told["second"]
+    assert world.step(20.0) == ["first-0"]
