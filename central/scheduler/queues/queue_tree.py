@@ -78,7 +78,7 @@ class Queues:
         self.by_name: dict[str, Queue] = {}
         self.root = Queue.without_object(ROOT)
         self.total: Sums = {}  # capacity to share
-        self.cache: dict[tuple[str, str], Any] = {}  # derived values, until a sum changes
+        self.cache: dict[tuple[object, ...], Any] = {}  # derived values, until a sum changes
         self.share_tables: dict[str, ShareTable] = {}  # by resource, of this tree
         self.in_flight = ClaimsInFlight(not_ready)
         self.version = 0  # counts changes of sums, claims and capacity

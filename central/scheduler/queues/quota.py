@@ -299,7 +299,7 @@ def in_flight(queues: Queues, gang: Gang, counted: Counted, resource: str) -> in
     needs: InFlight | None
     if binding is None:
         needs = in_flight.needs_of_others(gang, by_name)
-    elif (needs := queues.cache.get(key := ("claimed", "/".join(gang.key[:2])))) is None:
+    elif (needs := queues.cache.get(key := ("claimed", *gang.key))) is None:
         needs = queues.cache[key] = pending_needs(binding, by_name)
     leaving = in_flight.leaving(by_name)
     more, less = (sums.get(counted, {}).get(resource, 0) for sums in (needs, leaving))

@@ -2,9 +2,10 @@
 
 from central.model.facts import QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
+from central.scheduler.queues import quota
 from central.scheduler.queues.claim_in_flight import ClaimsInFlight, InFlight
 from central.scheduler.queues.queue_tree_node import Queue
-from central.scheduler.state.gangs import Gang
+from central.scheduler.state.gangs import Account, Gang, GangKey
 from protos.names import GPU
 from tests.central import factories
 from tests.central.scheduler.small_cluster import World, job
@@ -98,3 +99,25 @@ def test_victims_count_until_they_are_gone_and_needs_until_the_gang_starts() -> 
     assert counted(world) == (half, need)
     assert world.step(15.0) == ["mine-0"]
     assert counted(world) == ({}, {})
+
+
+def test_a_pod_and_a_gang_of_one_name_leave_the_claims_of_their_own_queues() -> None:
+    """Claims of less urgent gangs of the own queue do not count. The pod without a gang has the name of the gang."""
+    world = World(factories.node("a"), factories.node("b"))
+    world.step(0.0, QueueSeen("left"), QueueSeen("right"))
+    queues, spec = world.cluster.queues, factories.spec(8)
+    for name in ("left", "right"):
+        claimant = counted_in(name, (name, "claimant", True))
+        queues.add_claim(claimant, [(spec, 1)])
+    for name, is_gang in (("left", True), ("right", False)):
+        gang = counted_in(name, ("ns", "x", is_gang))
+        gang.class_priority = 5
+        for other in ("left", "right"):
+            kept = quota.in_flight(queues, gang, queues.by_name[other], GPU)
+            assert kept == (0 if other == name else 8)
+
+
+def counted_in(queue: str, key: GangKey) -> Gang:
+    gang = Gang(key)
+    gang.account = Account(queue, {}, {})
+    return gang
