@@ -32,6 +32,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionRequest,
     outranks,
 )
+from central.scheduler.queues import shortfall
 from central.scheduler.queues.queue_claims import waits_by_order
 from central.scheduler.queues.shortfall import Shortfalls
 from central.scheduler.reservation.reservation import EvictionKind, Reservation, is_counted
@@ -75,7 +76,8 @@ class PassClaims:
         self._scheduler, self._held = scheduler, held
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._context = scheduler.preemption
-        # Requests without possible victims, by queue, priority and tenant, with the budgets that block.
+        # Requests without possible victims, by queue, priority, tenant and the quota that victims must free, with the
+        # budgets that block.
         self._no_victims: dict[tuple[object, ...], str] = {}
         self._decisions: list[Decision] = []
         self._now, self._began = scheduler.state.now, began
@@ -120,7 +122,8 @@ class PassClaims:
         reserved = self._reserved_before(gang)
         keys = tuple(held.gang.key for held in reserved)
         by_order = waits_by_order(self._scheduler.queues, gang)
-        searched = (gang.queue, gang.priority, alike, growth, keys, by_order, *tenant)
+        quota = (awaits, *map(shortfall.key, lacks))
+        searched = (gang.queue, gang.priority, alike, growth, keys, by_order, quota, *tenant)
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None

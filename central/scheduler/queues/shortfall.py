@@ -24,3 +24,8 @@ class Shortfall(NamedTuple):
 
 
 Shortfalls = Sequence[Shortfall]  # that victims must cover together
+
+
+def key(lacks: Shortfalls) -> tuple[object, ...]:
+    """Returns what is equal for equal shortfalls."""
+    return tuple((queue, frozenset(amounts.items()), *whose) for queue, amounts, *whose in lacks)

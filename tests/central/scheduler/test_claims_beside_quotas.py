@@ -232,3 +232,22 @@ def test_claims_at_a_quota_leave_what_is_free_as_it_is_for_who_comes_after() -> 
     claims = [*urgent(1, 1, "first"), *urgent(1, 1, "second")]
     assert world.step(10.0, *claims, wide, member) == ["wide-0"]
     assert world.evicted == ["r0-0"]
+
+
+def test_a_gang_behind_one_that_lacks_more_quota_gets_its_victims() -> None:
+    """Their pods are equal, and the first one asks for more by minResources: its victims are not enough."""
+    world = World(*(factories.node(f"n{number}") for number in range(4)))
+    world.step(0.0, QueueSeen("q", capability=((GPU, 24),)))
+    for number in range(4):
+        name, may_go = f"r{number}", None if number == 0 else False
+        pod = factories.pod(f"{name}-0", 4, name, node=f"n{number}", phase="Running")
+        pod = replace(pod, preemptable=may_go)
+        world.step(1.0, factories.gang(name, 1, queue="q"), pod)
+    both = [
+        *job("more", 1, 8, queue="q", created=2.0, priority=5, min_resources=((GPU, 16),)),
+        *job("less", 1, 8, queue="q", created=3.0, priority=5),
+    ]
+    world.step(4.0, *both)
+    assert world.evicted == ["r0-0"]
+    world.step(20.0)
+    assert "less" in world.began
