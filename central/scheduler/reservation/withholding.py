@@ -245,7 +245,8 @@ class WithheldCapacity:
 
     def without(self, held: Reservation) -> None:
         """Gives this one back."""
-        self.set([other for other in self.reservations() if other is not held])
+        volumes_only = [other for other in self.volumes_only if other is not held]
+        self.set([other for other in self._order if other is not held], volumes_only)
 
     def reservations(self) -> list[Reservation]:
         return list(self._order)

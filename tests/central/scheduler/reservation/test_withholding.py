@@ -243,3 +243,17 @@ def test_a_slice_withholds_what_the_last_one_gave_back_and_more() -> None:
             held[1].refresh(made.state, 1.0)
         assert found(withheld, chosen) == found(WithheldCapacity(snapshot), chosen), step
         assert (columns.free == whole).all()
+
+
+def test_volumes_stay_withheld_when_another_reservation_is_given_back() -> None:
+    made = cluster()
+    free, names = made.state.snapshot.pod_counts.volumes.free, frozenset({"v"})
+    free.put(VolumeSeen("v", (), storage_class="local", phase="Available"))
+    other, held = (reserved(made, name, [row], 1) for row, name in enumerate("ab"))
+    held.withheld_volumes = names
+    withheld = WithheldCapacity(made.state.snapshot)
+    withheld.set([other], [held])
+    withheld.without(other)
+    assert (withheld.volumes_only, free.available(names)) == ([held], frozenset())
+    withheld.without(held)
+    assert (withheld.volumes_only, free.available(names)) == ([], names)
