@@ -120,7 +120,7 @@ def due(scheduler: Scheduler, now: float) -> float | None:
     times = [
         gang.attempt.partial_since + partial_gangs.UNDO_AFTER_S
         for gang in pending.partial.values()
-        if gang.attempt.partial_since is not None
+        if gang.attempt.partial_since is not None and not containment.blocks(scheduler, gang)
     ]
     times += pending.retry_times(now)
     if scheduler.queues.enabled:

@@ -3,6 +3,7 @@
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
 from central.model.facts import BindDone, EvictDone, PodGone
+from central.scheduler import containment
 from central.scheduler.cycle import due, schedule_once
 from central.scheduler.partial_gangs import UNDO_AFTER_S
 from central.scheduler.scheduler import Scheduler
@@ -55,3 +56,16 @@ def test_a_gang_that_is_whole_again_in_time_keeps_its_pods() -> None:
     decisions = schedule_once(scheduler, [again], UNDO_AFTER_S)
     assert [each.name for each in decisions if isinstance(each, Bind)] == ["g-9"]
     assert evicted(schedule_once(scheduler, [], 1.0 + UNDO_AFTER_S)) == []
+
+
+def test_a_gang_that_is_set_aside_has_no_cycle_due_before_it_is_tried_again() -> None:
+    scheduler = partly_bound(2, confirmed=1)
+    gang = scheduler.state.gangs["ns", "g", True]
+    containment.set_gang_aside(scheduler, gang, ValueError("a bug"))
+    now = 2.0 + UNDO_AFTER_S
+    for _ in range(2):
+        assert evicted(schedule_once(scheduler, [], now)) == []
+    again = due(scheduler, now)
+    assert again is not None
+    assert again > now
+    assert evicted(schedule_once(scheduler, [], again)) == ["g-0"]
