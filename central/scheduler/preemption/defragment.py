@@ -65,6 +65,7 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
     narrowed = replace(request, may_evict=may_move, by_group=False, extra_check=find_places)
     found = preemption_plan.find_victims(context, narrowed) or _try_gang_sets(context, narrowed)
     if found is None:
+        context.budgets.blocked_a_request |= context.budgets.cover_any(_movable(context))
         return None
     kept = places[_uids(found.victims)]
     return replace(found, evictions=EvictionKind.MOVES, new_places=kept)
@@ -72,12 +73,13 @@ def plan(context: PreemptionContext, request: PreemptionRequest) -> PreemptionPl
 
 def next_settled(context: PreemptionContext, now: float) -> list[float]:
     """Returns when the next movable pod has run long enough to be moved; empty: there is none."""
-    times = (
-        settled_at(pod)
-        for pod in context.state.pods.values()
-        if pod.seen.movable and pod.node and pod.alive
-    )
+    times = map(settled_at, _movable(context))
     return sorted(time for time in times if now < time < inf)[:1]
+
+
+def _movable(context: PreemptionContext) -> Iterator[Pod]:
+    pods = context.state.pods.values()
+    return (pod for pod in pods if pod.seen.movable and pod.node and pod.alive)
 
 
 def _claim(context: PreemptionContext, request: PreemptionRequest) -> Claim | None:

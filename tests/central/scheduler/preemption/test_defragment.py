@@ -72,6 +72,16 @@ def test_one_is_moved_so_that_a_whole_node_is_free() -> None:
     assert len(world.evicted) == 1
 
 
+def test_one_is_moved_as_soon_as_its_disruption_budget_allows_it() -> None:
+    world = halves(labels=(("app", "x"),))
+    world.step(LONG_S + 1, factories.budget("x", 0), *job("big", 1, 8, created=9.0))
+    world.step(LONG_S + 10)
+    assert world.evicted == []
+    world.step(LONG_S + 20, factories.budget("x", 1))
+    world.step(LONG_S + 21)  # after a dry run
+    assert len(world.evicted) == 1
+
+
 def test_nobody_is_moved_who_did_not_say_that_it_may_be() -> None:
     world = halves(movable=False)
     world.step(LONG_S + 1, *job("big", 1, 8, created=9.0))
