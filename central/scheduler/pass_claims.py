@@ -223,6 +223,8 @@ class PassClaims:
                 if plan is None and by_own:
                     own = replace(preemption, may_evict=_none, spared=frozenset((gang.key,)))
                     plan = preemption_plan.find_victims(context, own)
+                    blocked = plan is None and context.budgets.cover_any(gang.counts.placed)
+                    context.budgets.blocked_a_request |= blocked
                 if plan is None:
                     return None, reclaim.blocking_budgets(context, preemption, lacks)
                 until, why = proportion.wait_until(context, gang, request, plan)

@@ -198,3 +198,17 @@ def test_who_leaves_already_is_not_counted_as_staying() -> None:
     ]
     check_invariants(scheduler)
     assert gone == ["job-1"]
+
+
+def test_a_member_leaves_as_soon_as_its_disruption_budget_allows_it() -> None:
+    covered = [
+        replace(fact, labels=(("app", "covered"),)) if isinstance(fact, PodSeen) else fact
+        for fact in facts_of(FULL)
+    ]
+    scheduler = new_scheduler(factories.LEVELS)
+    schedule_once(scheduler, [*covered, factories.budget("covered", 0)], 0.0)
+    ps = replace(factories.pod("job-ps", FULL.gpus, "job", created=1.0), task="ps")
+    for now in (1.0, 10.0):
+        assert not any(isinstance(d, Evict) for d in schedule_once(scheduler, [ps], now))
+    decisions = schedule_once(scheduler, [factories.budget("covered", 1)], 20.0)
+    assert [each.name for each in decisions if isinstance(each, Evict)] == ["job-1"]
