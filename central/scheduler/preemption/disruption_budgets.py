@@ -96,10 +96,8 @@ def disruptions_left(budgets: DisruptionBudgets, gangs: Iterable[Gang]) -> Mappi
         return {}
     allowed = {name: budget.allowed for name, budget in budgets.seen.items()}
     for gang in gangs:
-        if not gang.preemption.preempted_for and gang.attempt.partial_since is None:
-            continue
         for pod in gang.counts.placed:
-            if pod.evicting:
+            if pod.life.leaving:
                 for name in budgets.covering(pod):
                     if pod.seen.name not in budgets.seen[name].disrupted:
                         allowed[name] -= 1

@@ -8,6 +8,7 @@ from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodSeen
 from central.scheduler.cycle import schedule_once
+from central.scheduler.preemption.disruption_budgets import disruptions_left
 from tests.central import factories
 from tests.central.scheduler.exact.model import Model, Sum, total
 from tests.central.scheduler.exact.space import nodes_of, place, pods_of
@@ -212,3 +213,5 @@ def test_a_member_leaves_as_soon_as_its_disruption_budget_allows_it() -> None:
         assert not any(isinstance(d, Evict) for d in schedule_once(scheduler, [ps], now))
     decisions = schedule_once(scheduler, [factories.budget("covered", 1)], 20.0)
     assert [each.name for each in decisions if isinstance(each, Evict)] == ["job-1"]
+    left = disruptions_left(scheduler.budgets, scheduler.state.gangs.values())
+    assert left == {("ns", "keep-covered"): 0}, "it is spent before the status shows it"
