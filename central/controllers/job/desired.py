@@ -137,9 +137,10 @@ def _resize(job: Job, gang: Gang, size: dict[str, object], now: float) -> Iterat
     ):
         job.podgroup_written = size
     if job.podgroup_written != size and job.may_call("Patch", place, now):
+        change = job_podgroup.size_patch(size, seen, job.podgroup_written)
         job.podgroup_written = size
         job.in_flight.add(("Patch", place))
-        yield Patch(*place[:1], job.spec.namespace, job.group, seen.uid, {"spec": size})
+        yield Patch(*place[:1], job.spec.namespace, job.group, seen.uid, {"spec": change})
 
 
 def _make_objects(job: Job, now: float) -> Iterator[Decision]:

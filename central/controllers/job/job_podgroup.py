@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from central.controllers.job.pod_tally import PodTally
+from central.model.facts import GangSeen
 from central.model.jobspec import JobSpec, TaskSpec, group_name, owner
 from central.model.json_types import ReadOnlyJson
 
@@ -61,6 +62,24 @@ def size(job: JobSpec, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
         "minTaskMember": {task.name: task.minimum for task in tasks} if each else {},
         "minResources": min_resources(tasks, least, each=each),
     }
+
+
+def size_patch(size: ReadOnlyJson, seen: GangSeen, written: object) -> ReadOnlyJson:
+    """The merge patch that gives the PodGroup this size. Such a patch merges maps, so entries that are no longer
+    needed are named as null. written: the size as last written, which the watch may not show yet."""
+    resources = {name for name, _ in seen.min_resources}
+    before = {
+        "minTaskMember": {task for task, _ in seen.task_min},
+        "minResources": resources
+        | {f"requests.{name}" for name in resources}
+        | {f"limits.{name}" for name in WITH_LIMITS},
+    }
+    last = written if isinstance(written, dict) else {}
+    found = dict(size)
+    for field, names in before.items():
+        gone = (names | set(last.get(field) or ())) - set(size[field])
+        found[field] = {**size[field], **dict.fromkeys(sorted(gone))}
+    return found
 
 
 def _parts(job: JobSpec) -> list[ReadOnlyJson]:

@@ -58,14 +58,19 @@ class PodGroupWriter:
         reply = call(self._client, "GET", path)
         if not reply.ok:
             raise Retry(reply.error().message)
-        meta = object_of(reply, PODGROUP, gang.name)["metadata"]
+        known = object_of(reply, PODGROUP, gang.name)
+        meta = known["metadata"]
         found = (meta.get("annotations") or {}).get(GANG_OF)
         if found != gang.gang:
             whose = f"that of {found}" if found else "not one that Lockstep writes"
             raise Refused(f"PodGroup {gang.namespace}/{gang.name} of {gang.gang} is {whose}")
+        tasks = wanted["spec"].get("minTaskMember")
+        if tasks:  # a merge patch leaves the entries that it does not name
+            there = (known.get("spec") or {}).get("minTaskMember") or {}
+            tasks = {**dict.fromkeys(there), **tasks}
         changes = {
             "metadata": {"ownerReferences": wanted["metadata"]["ownerReferences"]},
-            "spec": {**wanted["spec"], "minTaskMember": wanted["spec"].get("minTaskMember")},
+            "spec": {**wanted["spec"], "minTaskMember": tasks},
         }
         self._patch(path, changes)
 

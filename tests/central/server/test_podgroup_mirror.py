@@ -109,6 +109,16 @@ def test_roles_of_an_object(cluster: Cluster) -> None:
     assert found["spec"]["minTaskMember"] == {"driver": 1, "workers": 4}
 
 
+def test_a_role_that_an_object_no_longer_has_leaves_its_podgroup(cluster: Cluster) -> None:
+    cluster.told(*cluster.jobset())
+    fewer = made.jobset()
+    fewer["spec"]["replicatedJobs"] = fewer["spec"]["replicatedJobs"][1:]
+    [rule] = [one for one in READER.rules if one.resource.kind == "JobSet"]
+    cluster.told(READER.controllers_gang(rule, fewer))
+    [found] = cluster.groups().values()
+    assert found["spec"].get("minTaskMember", {}) == {"workers": 4}
+
+
 def test_a_change_of_the_minimum_reaches_the_podgroup(cluster: Cluster) -> None:
     cluster.told(*cluster.web(2))
     cluster.told(*cluster.web(1))

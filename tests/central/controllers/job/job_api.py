@@ -23,6 +23,7 @@ from central.model.decisions import (
     UpdateGangStatus,
 )
 from central.model.facts import Answered, BindDone, Fact, NodeGone
+from central.model.json_types import json_merge
 from central.model.timestamps import stamp
 from central.model.volumes import VolumeSeen
 from central.scheduler import cycle
@@ -309,7 +310,7 @@ class Api:
         if isinstance(asked, SetStatus):
             raw["status"] = copy.deepcopy(dict(asked.status))
         else:
-            raw["spec"].update(copy.deepcopy(dict(asked.body.get("spec") or {})))
+            raw["spec"] = json_merge(raw["spec"], copy.deepcopy(asked.body.get("spec") or {}))
             told = (asked.body.get("metadata") or {}).get("annotations") or {}
             merged = (raw["metadata"].get("annotations") or {}) | told
             raw["metadata"]["annotations"] = {

@@ -122,6 +122,26 @@ def test_scaled_while_it_runs() -> None:
     assert api.there["PodGroup", group]["spec"]["minMember"] == 1
 
 
+def test_a_lower_minimum_no_longer_asks_for_that_of_each_task() -> None:
+    """A patch of the PodGroup leaves what it does not name."""
+    api = Api()
+    raw = job({"big": 1, "w": 2})
+    raw["spec"]["tasks"][0]["template"]["spec"] = {
+        **raw["spec"]["tasks"][0]["template"]["spec"],
+        "nodeSelector": {"no": "where"},
+    }
+    api.apply(raw)
+    api.settle()
+    assert not [name for name, phase in api.pods().items() if phase == "Running"]
+    [group] = api.names("PodGroup")
+    assert api.there["PodGroup", group]["spec"]["minTaskMember"] == {"big": 1, "w": 2}
+    raw = api.job()
+    api.apply({**raw, "spec": {**raw["spec"], "minAvailable": 2}})
+    api.settle()
+    assert api.there["PodGroup", group]["spec"]["minTaskMember"] == {}
+    assert api.phase() == "Running"
+
+
 def test_a_pod_that_is_let_go_is_not_lost() -> None:
     """Even if it is wanted again before it has gone."""
     api = Api()
