@@ -189,7 +189,8 @@ class ElasticObjects:
 
     def decide(self, state: ClusterState, fence: ObjectFence, now: float) -> list[Decision]:
         due = (name for name, at in self._due.items() if at <= now)
-        names = [*self._changed, *due, *self._marking]
+        again = (self.by_gang[key].name for key in fence.retried(self.by_gang))
+        names = [*self._changed, *due, *self._marking, *again]
         self._changed = {}
         decisions: list[Decision] = []
         for name in dict.fromkeys(names):

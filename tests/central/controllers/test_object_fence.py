@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from central.controllers.composite import new_scheduler
 from central.controllers.cronjob import CronJobController
-from central.controllers.elastic_objects import ElasticObjects
+from central.controllers.elastic_objects import KIND, ElasticObjects
 from central.controllers.job import plugins
 from central.controllers.job.job import Job
 from central.controllers.job.plugins import env
 from central.controllers.object_fence import ObjectFence
-from central.model.decisions import Create, Decision, EmitWarning, SetStatus
+from central.model.decisions import Create, Decision, EmitWarning, SetSize, SetStatus
 from central.model.event_reasons import SET_ASIDE
-from central.model.facts import CommandSeen, FlowSeen, FlowStep, JobSeen
-from central.model.jobspec import RUNNING, JobMember, JobSpec, JobStatus, TaskSpec
+from central.model.facts import CommandSeen, ElasticGone, ElasticSeen, FlowSeen, FlowStep, JobSeen
+from central.model.jobspec import RUNNING, ElasticTask, JobMember, JobSpec, JobStatus, TaskSpec
 from central.scheduler.quarantine import Quarantine, SetAsideKey
 from tests.central import factories
 from tests.central.controllers.job.job_api import NAMESPACE, Api, job
@@ -272,3 +273,34 @@ def test_an_object_that_others_name_is_said_to_be_set_aside_only_if_it_is() -> N
     assert fence.absence("JobTemplate", "t", "ns") == quarantine.absence("JobTemplate", "t", "ns")
     assert fence.absence("JobTemplate", "t", "ns").startswith(f"is {WHY}")
     assert fence.absence("Job", "t", "ns") == fence.absence("JobTemplate", "u", "ns") == ""
+
+
+def test_an_elastic_object_is_tried_again_when_its_backoff_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though it does not change. One that is gone is no longer set aside."""
+    state, quarantine, objects = new_scheduler().state, Quarantine(), ElasticObjects()
+    seen = ElasticSeen(
+        "Deployment", "ns", "web", "u", "deployment/web", ElasticTask("web", 1, 2), 4
+    )
+
+    def sizes(now: float) -> list[int]:
+        decisions = objects.decide(state, ObjectFence(quarantine, KIND, now), now)
+        return [each.size for each in decisions if isinstance(each, SetSize)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ElasticObjects, "_object", fails)
+        objects.apply(seen)
+        assert sizes(10.0) == []
+    [again_at] = quarantine.retry_times()
+    assert sizes(again_at - 1.0) == []
+    assert sizes(again_at) == [2]
+    assert not quarantine.set_asides
+    with monkeypatch.context() as patch:
+        patch.setattr(ElasticObjects, "_object", fails)
+        objects.apply(replace(seen, size=5))
+        assert sizes(again_at + 1.0) == []
+    assert quarantine.set_asides
+    objects.apply(ElasticGone("Deployment", "ns", "web"))
+    assert sizes(again_at + 2.0) == []
+    assert not quarantine.set_asides
