@@ -163,7 +163,7 @@ class TrainingService:
                 fact,
                 checkpoint=request.checkpoint,
                 stepped_at=stepped_at,
-                paused=request.progress.pause.generation,
+                paused=max(request.progress.pause.generation, known.paused if known else 0),
             )
         now = time.monotonic()
         self.views.heard(caller.pod_uid, request, now)

@@ -187,6 +187,17 @@ def test_what_changes_of_size_cost_is_their_mean(
     assert costs(scheduler) == [None, 10.0, 15.0, 307.5]
 
 
+def test_reports_between_two_changes_of_size_do_not_end_their_mean(
+    scheduler: SchedulerServer, training: TrainingStub
+) -> None:
+    """A generation has no pause until its first step."""
+    starts = pb.TrainingReport(plan=5 << 32 | 7, members="0-1,3", step=4)
+    starts.progress.generation = 4
+    for report in (paused(3, 10.0), starts, paused(4, 20.0)):
+        training.Report(report, metadata=MINE)
+    assert costs(scheduler) == [10.0, 15.0]
+
+
 def test_what_gpus_were_used_for_goes_to_the_record_of_the_jobs_gang(
     scheduler: SchedulerServer, training: TrainingStub
 ) -> None:
