@@ -84,9 +84,13 @@ class StoredState:
         found, members = self.standstills, self.membership
         if not found.add(generation, size, one):
             return
-        for member in found.blamed if found.may_replace(now) else ():
-            incarnation = members.present()[member]
-            members.leave(now, member, incarnation, STANDS_STILL, found.sentence)
+        inside = members.live.incarnations() if members.live is not None else {}
+        blamed = [(one, inside[one]) for one in found.blamed if one in inside]
+        # A process that is gone is replaced as a lost one.
+        here = [each for each in blamed if members.roster.knows(*each)]
+        for member, incarnation in here if here and found.may_replace(now) else ():
+            if members.roster.knows(member, incarnation):
+                members.leave(now, member, incarnation, STANDS_STILL, found.sentence)
 
     def check_pairs(self, now: float, one: PairReport) -> None:
         """Concludes with the last report. Members that are the cause of weak pairs have failed, and their pods are to

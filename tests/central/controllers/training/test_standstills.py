@@ -114,6 +114,32 @@ def test_the_culprit_is_lost_and_its_process_does_not_return() -> None:
     assert state.standstills.sentence == "", "another generation is live"
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_culprit_that_has_gone_is_not_lost_again(returns: bool) -> None:
+    """Nor is the process that has joined in its place."""
+    state = trains(MembershipRules(least=1, most=3))
+    members = state.membership
+    assert members.live is not None
+    number = members.live.number
+    state.stands_still(1.0, number, 3, LOADS)
+    members.leave(1.1, 1, 1, 1, "killed")
+    if returns:
+        members.join(1.2, process(1, incarnation=2))
+    for one in (WAITS, waits(2)):
+        state.stands_still(1.3, number, 3, one)
+    assert members.live.number == number
+    assert members.present() == {0: 1, 2: 1} | ({1: 2} if returns else {})
+
+
+def test_a_hang_without_a_culprit_takes_nothing_from_the_hour() -> None:
+    state = trains(MembershipRules(least=1, most=2))
+    for at in range(REPLACED_PER_HOUR):
+        for one in (WAITS, waits(1)):
+            state.stands_still(float(at), state.membership.number, 2, one)
+        state.standstills.end()
+    assert state.standstills.may_replace(10.0)
+
+
 def test_the_policy_to_warn_loses_no_member() -> None:
     state = trains(MembershipRules(least=1, most=2), replaces=False)
     for one in (WAITS, LOADS):
