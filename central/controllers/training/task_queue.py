@@ -201,6 +201,7 @@ class TaskQueue:
         self.rate.add(now)
         self._close(task)
         self.done.add(task)
+        self._recent.pop(task, None)  # of an earlier epoch: the latest one is last
         self._recent[task] = (attempt, key.owner)
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
@@ -456,6 +457,7 @@ class TaskQueue:
             self.done.add(task)
             if last:
                 attempt, *owner = last
+                self._recent.pop(task, None)
                 self._recent[task] = (attempt, (owner[0], owner[1]))
         for task, why in entry["set_aside"]:
             self._close(task)

@@ -53,6 +53,20 @@ def test_each_task_is_given_once_and_the_epoch_ends() -> None:
     assert made.lease(1.0, A, 0, 1) == {"tasks": [], "wait_s": 0, "over": True}
 
 
+def test_the_latest_answers_may_be_said_again_in_a_later_epoch() -> None:
+    """A snapshot keeps the latest ones, whatever their tasks' places were in the epoch before."""
+    made = queue(100)
+    keys = take(made, 0.0, A, 100)
+    for key in keys:
+        made.finish(1.0, key)
+    given = {one["task"]: one["attempt"] for one in made.lease(1.0, A, 1, 100)["tasks"]}
+    last = LeaseKey(A, 1, keys[0].task, given[keys[0].task])
+    made.finish(2.0, last)
+    stored = json.loads(json.dumps(made.snapshot(2.0)))
+    again = TaskQueue.restore("q", made.source, StoredQueue(stored), 2.0, 1)
+    again.finish(3.0, last)
+
+
 def take_epoch(made: TaskQueue, epoch: int) -> list[int]:
     return [one["task"] for one in made.lease(1.0, A, epoch, 64)["tasks"]]
 
