@@ -12,7 +12,7 @@ from typing import Any
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.server.history import pictures
 from central.server.history.allocations import ENTRIES_MOST, Allocation, AllocationLog
-from central.server.history.gang_records import GangRecords
+from central.server.history.gang_records import GangRecords, KeptRecord
 from central.server.history.history_store import FINE_S, HistoryStore, HistoryUnusable
 from central.server.loop import Loop
 from central.server.rounds import Rounds
@@ -23,6 +23,7 @@ from central.server.throttled_log import ThrottledLog
 log = logging.getLogger(__name__)
 
 FLUSH_S, USE_EVERY_S = 2.0, 30.0
+RECORDS_MOST = 10_000  # that wait to be written
 
 
 class HistoryRecorder(Rounds):
@@ -41,6 +42,7 @@ class HistoryRecorder(Rounds):
         )  # fmt: skip
         self._records, self._runtime = records, runtime
         self._unsaved: list[Allocation] = []
+        self._late_records: dict[str, KeptRecord] = {}  # that are not written yet, by uid
         self._file = -1  # number of the store's file that has all open allocations
         self._last_picture, self._used_at = 0, runtime.monotonic()
         self._quiet = ThrottledLog(log)
@@ -90,8 +92,13 @@ class HistoryRecorder(Rounds):
         self._unsaved = []
 
     def _save_records(self) -> None:
-        if (changed := self._ask(self._records.steps)) is not None:
-            self._store.keep_records(changed)
+        """A record is given once: one that could not be written stays here until it is."""
+        if (changed := self._ask(self._records.steps)) is None:
+            return
+        late = self._late_records | {each.summary["uid"]: each for each in changed}
+        self._late_records = dict([*late.items()][-RECORDS_MOST:])
+        self._store.keep_records(self._late_records.values())
+        self._late_records = {}
 
     def _add_use(self) -> None:
         """Adds what pods used of their GPUs since the last time, twice a minute."""
