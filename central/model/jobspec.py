@@ -236,6 +236,8 @@ class JobStatus:
     retry_at: float | None = None  # the pods of a restart are created then; None: at once
     # how often a pod was recreated alone, by pod name; a pod that carries a lower number is outdated
     restarts: tuple[tuple[str, int], ...] = ()
+    # of those: after evictions by the scheduler, which are no failures
+    evictions: tuple[tuple[str, int], ...] = ()
     completed: frozenset[tuple[str, int]] = frozenset()  # task and index of pods that succeeded
     counts: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()  # pods by task and phase
     terminating: int = 0  # pods

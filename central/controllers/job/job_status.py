@@ -50,6 +50,8 @@ def build_status(job: Job, status: JobStatus, counts: PodTally) -> dict[str, Any
         found["retryAt"] = stamp(status.retry_at)
     if status.restarts:
         found["podRestarts"] = dict(status.restarts)
+    if status.evictions:
+        found["podEvictions"] = dict(status.evictions)
     completed: dict[str, list[int]] = {}
     for name, index in status.completed:
         completed.setdefault(name, []).append(index)

@@ -1,6 +1,7 @@
 """A Job's state machine: on_action (from policies and Commands) and on_counts (from the pods) return the next
 status. A status that does not change is returned as the same object."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -96,6 +97,7 @@ def on_action(spec: JobSpec, status: JobStatus, action: str, cause: Cause, now: 
         retry_at=retry_at,
         version=version,
         restarts=(),
+        evictions=(),
         completed=status.completed if last else frozenset(),
     )
 
@@ -115,17 +117,20 @@ def _retry_at(spec: JobSpec, status: JobStatus, now: float) -> float | None:
 
 def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
     """Recreates some pods, each at most maxRetry times; the other pods are not affected."""
-    restarts = dict(status.restarts)
-    for name in cause.pods:
-        restarts[name] = restarts.get(name, 0) + 1
-    most = max((restarts[name] for name in cause.pods), default=0)
+    restarts, evictions = Counter(dict(status.restarts)), Counter(dict(status.evictions))
+    restarts.update(cause.pods)
+    if cause.excused:
+        evictions.update(cause.pods)
+    retries = {name: restarts[name] - evictions[name] for name in cause.pods}
+    most = max(retries.values(), default=0)
     if most >= spec.max_retry and not cause.excused:
-        name = next(name for name in cause.pods if restarts[name] == most)
+        name = next(name for name in cause.pods if retries[name] == most)
         why = f"{cause.message}; {name} was recreated {most - 1} times (spec.maxRetry {spec.max_retry})"
         return enter_phase(status, FAILED, now, cause.reason, why)
     return replace(
         status,
         restarts=tuple(sorted(restarts.items())),
+        evictions=tuple(sorted(evictions.items())),
         completed=frozenset(
             (name, index)
             for name, index in status.completed

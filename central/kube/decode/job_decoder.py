@@ -196,6 +196,7 @@ def _status(raw: Json) -> JobStatus:
         retries=whole(raw.get("retryCount")),
         retry_at=parse_time(raw.get("retryAt")) or None,
         restarts=_numbers(raw, "podRestarts", limits.REPLICAS),
+        evictions=_numbers(raw, "podEvictions", limits.REPLICAS),
         completed=_completed(raw),
         counts=tuple(
             (task, _numbers(counts, "phase", limits.TASKS))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from central.controllers.job import control, state_machine
+from central.controllers.composite import jobs_of
+from central.controllers.job import control, job_status, state_machine
 from central.controllers.job.job import Job
 from central.controllers.job.pod_tally import PodTally, TaskTally
 from central.controllers.job.rate_limit import StatusRateLimiter
@@ -238,3 +239,26 @@ def test_a_job_goes_where_its_pods_are(line: str) -> None:
 def test_what_is_over_stays_over() -> None:
     for phase in FINISHED:
         assert not state_machine.TRANSITIONS[phase]
+
+
+def test_evictions_by_the_scheduler_count_for_no_retry_of_a_pod() -> None:
+    """Also when a failure follows them, and after a restart of the scheduler."""
+    spec = JobSpec("ns", "j", "u", max_retry=3, tasks=(TaskSpec("w", 1, 1, {}),))
+    status = JobStatus(phase=RUNNING)
+    evicted = Cause(POD_EVICTED, "evicted", ("j-w-0",), excused=True)
+    for _ in range(3):
+        status = state_machine.on_action(spec, status, RESTART_POD, evicted, 10.0)
+    api = job_api.Api()
+    api.apply(job_api.job({"w": 1}))
+    api.settle()
+    written = job_status.build_status(jobs_of(api.cluster).by_name["ns", "j"], status, PodTally())
+    status = job_decoder.decode_job({**api.job(), "status": written}).status
+    failed = Cause(POD_FAILED, "failed", ("j-w-0",))
+    for _ in range(2):
+        status = state_machine.on_action(spec, status, RESTART_POD, failed, 20.0)
+        assert status.phase == RUNNING
+    status = state_machine.on_action(spec, status, RESTART_POD, failed, 30.0)
+    assert (status.phase, status.message) == (
+        "Failed",
+        "failed; j-w-0 was recreated 2 times (spec.maxRetry 3)",
+    )
