@@ -62,13 +62,12 @@ class RecordApi:
     def happened(self, request: Request, viewer: Viewer) -> Json:
         """Returns what happened to gangs, nodes and queues in the day before `at` (now), latest first, from the row
         `after` on; of one `kind` (job, node, queue), and with `find` in it."""
-        at = request.number("at", 0, TIME_MOST) or time.time()
+        given = request.number("at", 0, TIME_MOST)
+        at = given or time.time()
         may = {"job": True, "node": viewer.sees_nodes(), "queue": viewer.sees_queues()}
         kind, words = request.query.get("kind", ""), request.query.get("find", "").lower().split()
         rows = []
-        for record in (
-            self._noted.answer() if at > time.time() - DAY_S else self._read_events(at - DAY_S)
-        ):
+        for record in self._read_events(at - DAY_S) if given else self._noted.answer():
             of = "job" if record["namespace"] else record["name"].partition("/")[0]
             if (
                 not may[of]

@@ -175,3 +175,19 @@ def test_what_happened_survives_the_scheduler(tmp_path: Path) -> None:
     assert [row["what"] for row in rows][:2] == ["well again", "completed"]
     assert [row["what"] for row in rows if row["kind"] == "node"] == ["well again", "problem"]
     assert jobs(api, after)["size"] == 1, "nodes are no gangs"
+
+
+def test_the_day_before_a_time_of_today_reaches_back_into_yesterday(tmp_path: Path) -> None:
+    """What ended more than a day ago is in the history alone, after a restart."""
+    now = time.time()
+    began = now - 30 * 3600.0
+    store = HistoryStore(str(tmp_path / "h.db"), 16 * MIB, lambda: now)
+    life = Life(now=began - 10)
+    run(life, "train", began)
+    end(life, "train", began + 50, "Succeeded")
+    store.keep_records(changed(life))
+    after = Life(now=now)
+    api = RecordApi(Direct(after.scheduler), after.records, PastCluster(store))
+    at = str(int(now - 12 * 3600.0))
+    rows = api.happened(Request("/api/happened", {"at": at}), viewer())["rows"]
+    assert {"completed", "running"} <= {row["what"] for row in rows}
