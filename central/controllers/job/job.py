@@ -346,7 +346,8 @@ class Job:
                 name for name, _ in set(self.writing.restarts) - set(self.status.restarts)
             }:
                 self.lost.pop(name, None)
-                self.lost_by_task.clear()
+                if (known := self.desired_pods.get(name)) is not None:
+                    self.lost_by_task.pop(known[0].name, None)
             self._take_written(self.writing)
         self.writing = None
 

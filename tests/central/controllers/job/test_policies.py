@@ -302,3 +302,21 @@ def test_without_policies_what_is_lost_is_made_again_and_what_failed_stays() -> 
     api.settle()
     assert api.phase() == "Failed"
     assert api.status()["state"]["reason"] == "TaskFailed"
+
+
+def lost_unseen(api: Api, *pods: str) -> None:
+    """They are deleted while no scheduler runs."""
+    for _ in range(15):
+        api.step()
+    for name in pods:
+        del api.there["Pod", name]
+    api.fall()
+    for _ in range(50):
+        api.step()
+
+
+def test_each_task_that_lost_pods_while_no_scheduler_ran_is_restarted() -> None:
+    api = Api()
+    api.apply(job({"a": 2, "b": 2}, "PodEvicted RestartTask"))
+    lost_unseen(api, "j-a-0", "j-b-0")
+    assert api.status()["podRestarts"] == {"j-a-0": 1, "j-a-1": 1, "j-b-0": 1, "j-b-1": 1}
