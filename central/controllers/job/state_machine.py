@@ -117,6 +117,8 @@ def _retry_at(spec: JobSpec, status: JobStatus, now: float) -> float | None:
 
 def restart_pods(spec: JobSpec, status: JobStatus, cause: Cause, now: float) -> JobStatus:
     """Recreates some pods, each at most maxRetry times; the other pods are not affected."""
+    if not cause.pods:  # those that were lost are there again
+        return status
     restarts, evictions = Counter(dict(status.restarts)), Counter(dict(status.evictions))
     restarts.update(cause.pods)
     if cause.excused:

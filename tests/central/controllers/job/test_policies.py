@@ -320,3 +320,14 @@ def test_each_task_that_lost_pods_while_no_scheduler_ran_is_restarted() -> None:
     api.apply(job({"a": 2, "b": 2}, "PodEvicted RestartTask"))
     lost_unseen(api, "j-a-0", "j-b-0")
     assert api.status()["podRestarts"] == {"j-a-0": 1, "j-a-1": 1, "j-b-0": 1, "j-b-1": 1}
+
+
+def test_a_job_completes_whose_lost_pods_came_back_before_their_policy_was_due() -> None:
+    api = Api()
+    api.apply(job({"a": 2}, "PodEvicted RestartPod 20s"))
+    lost_unseen(api, "j-a-0")
+    for name in ("j-a-0", "j-a-1"):
+        api.end(name)
+    for _ in range(20):
+        api.step()
+    assert api.phase() == "Completed"
