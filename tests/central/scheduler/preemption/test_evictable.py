@@ -106,8 +106,10 @@ def test_other_queues_wait_too(cooldown_s: float) -> None:
         half_life_s=0.0,
     )
     for number in range(2):
-        given = {"queue": "theirs", "created": float(number), "cooldown_s": cooldown_s}
-        world.step(0.0, *job(f"t{number}", 1, gpus=4, **given))
+        theirs = job(
+            f"t{number}", 1, gpus=4, queue="theirs", created=float(number), cooldown_s=cooldown_s
+        )
+        world.step(0.0, *theirs)
     world.step(10.0, *job("mine", 1, gpus=4, queue="ours", created=10.0))
     now: float | None = 10.0
     while not world.evicted and now is not None:
