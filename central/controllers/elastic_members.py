@@ -10,7 +10,7 @@ from central.model import limits
 from central.model.facts import ElasticSeen
 from central.model.facts.elastic_facts import BY_COST, BY_INDEX, BY_NAME
 from central.model.jobspec import ElasticTask
-from central.scheduler.elastic.elastic_gang import ElasticGang
+from central.scheduler.elastic.elastic_gang import ElasticGang, holds_seat
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.state.gangs import Gang
 
@@ -36,7 +36,7 @@ def as_gang(
     found.used = frozenset(numbers.values())
     for pod in gang.members.values():
         number = numbers.get(pod.seen.uid)
-        if number in members and pod.node and pod.alive and not pod.leaving:
+        if number in members and holds_seat(pod):
             found.placed[number] = pod
             if pod.seen.stuck and pod.seen.phase == "Pending":
                 found.unready[number] = pod.seen.stuck

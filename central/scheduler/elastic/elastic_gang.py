@@ -59,7 +59,7 @@ class ElasticGang:
                 continue
             used.add(part.index)
             found.ending |= pod.seen.phase == "Succeeded" and part.index in found.members
-            if pod.node and pod.alive and not pod.leaving and part.index in found.members:
+            if holds_seat(pod) and part.index in found.members:
                 found.placed[part.index] = pod
                 if pod.seen.stuck and pod.seen.phase == "Pending":
                     found.unready[part.index] = pod.seen.stuck
@@ -156,6 +156,11 @@ class ElasticGang:
         """The surplus by which gangs grow, the lowest first; infinite if this gang can use no more members."""
         size = len(self.placed)
         return self.surplus(size) if size < self.most_useful else inf
+
+
+def holds_seat(pod: Pod) -> bool:
+    """Returns whether the pod has a seat and stays there. One whose node was deleted has none."""
+    return pod.charged_spec is not None and pod.alive and not pod.leaving
 
 
 def on_its_gpus(

@@ -180,9 +180,9 @@ class ModelChoices:
 def _rows_by_model(state: ClusterState) -> dict[str, list[int]]:
     """Nodes with GPUs of several models are left out."""
     found: dict[str, list[int]] = {}
-    for name, node in state.nodes.items():
-        if model := model_of(node):
-            found.setdefault(model, []).append(state.snapshot.columns.row[name])
+    for name, row in state.snapshot.columns.row.items():
+        if model := model_of(state.nodes[name]):
+            found.setdefault(model, []).append(row)
     return found
 
 

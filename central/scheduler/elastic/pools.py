@@ -80,7 +80,8 @@ def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | Non
     if required not in (*island_masks.ON_NODE, *columns.domains.levels):
         return None
     of = columns.domains.of_level(required)
-    own = {columns.row[pod.node] for pod in gang.gang.counts.placed}
+    placed = gang.gang.counts.placed
+    own = {columns.row[pod.node] for pod in placed if pod.node in columns.row}
     return frozenset(np.flatnonzero(np.isin(of, of[sorted(own)])).tolist())
 
 

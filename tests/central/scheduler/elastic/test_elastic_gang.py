@@ -19,7 +19,7 @@ from tests.central import factories
 def member(number: int, node: str = "n", task: str = "w", **fields: object) -> Pod:
     seen = factories.pod(f"p-{number}", 1, "g", part=JobMember("j", "u", task, number))
     pod = Pod(replace(seen, **fields), seen.spec)  # type: ignore[arg-type]  # a test's shorthand
-    pod.node = node
+    pod.node, pod.charged_spec = node, seen.spec if node else None
     return pod
 
 

@@ -238,7 +238,7 @@ def test_which_members_count(phase: str, why: str, *, counts: bool) -> None:
     pods = [member(0, phase="Running"), member(1, phase=phase)]
     for pod in pods:
         pod.seen = replace(pod.seen, stuck=why if pod.seen.name.endswith("1") else "")
-        pod.node = "n"
+        pod.node, pod.charged_spec = "n", pod.spec
         found.members[pod.seen.uid] = pod
     view = ElasticGang.of(found, TASK, [0, 1], settled=True)
     assert sorted(view.placed) == [0, 1]
