@@ -28,10 +28,11 @@ RESULTS_KEPT = 10_000  # of one expression
 ITERATIONS_MOST = 8  # macros such as all() and map() in one expression: each is a loop
 _MACRO = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(")
 _DOMAIN = re.compile(r"""device\.(attributes|capacity)\[\s*("[^"\\]*"|'[^'\\]*')\s*\]""")
-# device.attributes["gpu.example.com"].model: its value alone decides, whatever else differs between two devices
+# device.attributes["gpu.example.com"].model: its value alone decides, whatever else differs between two devices.
+# A call, as of size() or exists(), reads all of them.
 _READ = re.compile(
     r"""device\.(attributes|capacity)\[\s*["']([^"'\\]*)["']\s*\]"""
-    r"""(?:\.([A-Za-z_]\w*)|\[\s*["']([^"'\\]*)["']\s*\])|device\.driver\b"""
+    r"""(?:\.([A-Za-z_]\w*)\b(?!\s*\()|\[\s*["']([^"'\\]*)["']\s*\])|device\.driver\b"""
 )
 _QUANTITY, _SEMVER = "quantity", "semver"
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
@@ -247,6 +248,10 @@ def _sum(one: Mapping[str, str], other: Mapping[str, str], sign: int = 1) -> dic
     return {_QUANTITY: str(Fraction(one[_QUANTITY]) + sign * Fraction(added))}
 
 
+def _sign(amount: Fraction) -> int:
+    return int(amount > 0) - int(amount < 0)
+
+
 def _part(value: Mapping[str, str], index: int) -> int:
     return int(_order(value)[1][index])
 
@@ -291,7 +296,7 @@ def _functions() -> dict[str, tuple[_Overload, ...]]:
         "asApproximateFloat": (
             _Overload("DOUBLE", "MAP", lambda value: float(Fraction(value[_QUANTITY]))),
         ),
-        "sign": (_Overload("INT", "MAP", lambda value: int(Fraction(value[_QUANTITY]) > 0)),),
+        "sign": (_Overload("INT", "MAP", lambda value: _sign(Fraction(value[_QUANTITY]))),),
         "major": (_Overload("INT", "MAP", lambda value: _part(value, 0)),),
         "minor": (_Overload("INT", "MAP", lambda value: _part(value, 1)),),
         "patch": (_Overload("INT", "MAP", lambda value: _part(value, 2)),),

@@ -289,3 +289,26 @@ def test_a_selector_asks_whether_a_value_or_list_includes_one(
     asked = allocation.demand(spec(request("r", 1, f'device.attributes["{DRIVER}"].{expression}')))
     there = allocation.pools.by_node["n"]
     assert [one.id.device for one in there if asked.signature(one).usable] == chosen
+
+
+@pytest.mark.parametrize(
+    ("expression", "chosen"),
+    [
+        (f'device.attributes["{DRIVER}"].exists(name, name == "index")', ["b"]),
+        (f'device.attributes["{DRIVER}"].all(name, name == "model")', ["a"]),
+        (f'device.attributes["{DRIVER}"].size() == 1', ["a"]),
+        (f"device.attributes['{DRIVER}'].size () == 2", ["b"]),
+        (f'device.attributes["{DRIVER}"].model.size() == 4', ["a", "b"]),
+        ('quantity("1Gi").sub(quantity("2Gi")).sign() == -1', ["a", "b"]),
+        ('quantity("2Gi").sub(quantity("2Gi")).sign() == 0', ["a", "b"]),
+    ],
+)
+def test_a_selector_is_evaluated_on_each_device_that_it_may_tell_apart(
+    expression: str, chosen: list[str]
+) -> None:
+    allocation = DeviceAllocation([])
+    allocation.set_class(DRIVER, GPUS)
+    allocation.apply(slice_of("n", device("a", model="fast"), device("b", model="fast", index=1)))
+    asked = allocation.demand(spec(request("r", 1, expression)))
+    there = allocation.pools.by_node["n"]
+    assert [one.id.device for one in there if asked.signature(one).usable] == chosen
