@@ -39,6 +39,7 @@ class NodeStates:
     def __init__(self, columns: Columns, least: int) -> None:
         self._columns, self.least = columns, least
         self._mark = -1
+        self.numberings = 0  # counts how often all states were numbered again
         self._gpu_numbers: dict[NodeGpus, int] = {}
         self._node_numbers: dict[Hashable, int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
@@ -82,6 +83,7 @@ class NodeStates:
 
     def _number_all(self) -> None:
         """Numbers the states that nodes are in now, and no others."""
+        self.numberings += 1
         kinds, allowed = np.unique(self.allowed, return_inverse=True)
         pairs = self._node * len(kinds) + allowed
         _, first, self.of = np.unique(pairs, return_index=True, return_inverse=True)

@@ -38,6 +38,7 @@ class StateCosts:
         self._base = base
         self._amounts = _amounts(columns, typical, pods)
         self._gpus = PodsOnGpus(typical, pods, states.least)
+        self._numbering = states.numberings
         self._table: Ints = np.zeros(0, dtype=np.int64)  # by number of a state
 
     def at(self, rows: Ints) -> Ints:
@@ -67,6 +68,8 @@ class StateCosts:
     def _numbers(self) -> Ints:
         """Returns the number of each row's state. The table has a place for each of them."""
         states = self._states.refresh()
+        if self._numbering != states.numberings:
+            self._numbering, self._table = states.numberings, self._table[:0]
         if states.count > len(self._table):
             table = np.full(max(64, 2 * states.count), NOT_COMPUTED, dtype=np.int64)
             table[: len(self._table)] = self._table

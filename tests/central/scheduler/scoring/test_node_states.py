@@ -67,6 +67,18 @@ def test_the_cost_of_one_node_is_that_of_all_in_its_state() -> None:
     assert_kept_as_fresh(snapshot)
 
 
+def test_no_cost_outlives_the_numbers_of_the_states() -> None:
+    """They are numbered again where more rows changed than are remembered."""
+    snapshot = equal_nodes("a", "b", "c")
+    put(snapshot, factories.node("c"), 0x0F)
+    snapshot.mix.cost(ONE, rows(snapshot))
+    for row in rows(snapshot)[:2].tolist():
+        snapshot.take(row, factories.spec(1), 1, 1)
+    snapshot.columns.dirty.reset()
+    snapshot.mix.cost(ONE, rows(snapshot))
+    assert_kept_as_fresh(snapshot)
+
+
 @pytest.mark.parametrize(
     ("spec", "gpus"),
     [
