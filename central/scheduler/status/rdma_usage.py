@@ -16,9 +16,9 @@ WARN_INTERVAL_S = 600.0  # between two warnings about a pod and NIC
 
 @dataclass(slots=True)
 class RdmaUsage:
-    """Both by namespace, pod and NIC: at a limit since the last cycle, and the time of the last warning."""
-
+    # By namespace, pod and NIC: at a limit since the last cycle.
     _reported: dict[tuple[str, str, str], RdmaUse] = field(default_factory=dict)
+    # By namespace, uid of the pod and NIC: the time of the last warning. Another pod may have the same name.
     _warned: dict[tuple[str, str, str], float] = field(default_factory=dict)
 
     def apply(self, state: ClusterState, fact: RdmaUsed) -> None:
@@ -33,13 +33,15 @@ class RdmaUsage:
 
     def decide(self, state: ClusterState, now: float) -> list[Decision]:
         decisions: list[Decision] = []
-        for key in [key for key, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
-            del self._warned[key]
+        for late in [late for late, at in self._warned.items() if now - at >= WARN_INTERVAL_S]:
+            del self._warned[late]
         for key, use in self._reported.items():
             pod = state.pods.get(state.uids.get(key[:2], ""))
-            if pod is None or not pod.alive or not pod.node or key in self._warned:
+            if pod is None or not pod.alive or not pod.node:
                 continue
-            self._warned[key] = now
+            if (warned := (use.namespace, pod.seen.uid, use.card)) in self._warned:
+                continue
+            self._warned[warned] = now
             why = _message(pod, use)
             decisions.append(pod_warning(state.gang_of(pod), pod, why, RDMA_LIMIT_REACHED))
         self._reported.clear()

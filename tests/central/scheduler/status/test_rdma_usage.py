@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Decision, EmitWarning
-from central.model.facts import Fact, NodeGone, PodSeen, RdmaUsed
+from central.model.facts import Fact, NodeGone, PodGone, PodSeen, RdmaUsed
 from central.scheduler.cycle import schedule_once
 from central.scheduler.scheduler import Scheduler
 from central.server.queries import explain, node_views
@@ -56,6 +56,16 @@ def test_a_pod_at_its_limit_gets_one_warning() -> None:
     assert not warnings(say(made, RdmaUsed("a", (used("p", 8),)), now=20.0))
     assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=700.0))
     assert len(warnings(say(made, RdmaUsed("a", (used("p", 8, 100),)), now=705.0))) == 1
+
+
+def test_a_new_pod_of_the_same_name_gets_its_own_warning() -> None:
+    made = scheduler()
+    assert len(warnings(say(made, RdmaUsed("a", (used("p", 8),)), now=5.0))) == 1
+    say(made, PodGone(made.state.uids["ns", "p"]), RdmaUsed("a", ()), now=6.0)
+    say(made, replace(pod("p"), uid="another"), now=7.0)
+    assert len(warnings(say(made, RdmaUsed("a", (used("p", 8),)), now=10.0))) == 1
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 7),)), now=15.0))
+    assert not warnings(say(made, RdmaUsed("a", (used("p", 8),)), now=20.0))
 
 
 def test_where_the_kernel_counts_refusals_these_are_what_counts() -> None:
