@@ -17,6 +17,7 @@ PRODUCTS = (
 )
 MEMORY = "nvidia.com/gpu.memory"  # in MiB
 UNKNOWN = "GPU model unknown"
+MEMORY_UNKNOWN = "GPU memory unknown"
 
 
 def mismatch(spec: PodSpec, node: NodeSeen) -> str:
@@ -27,13 +28,16 @@ def mismatch(spec: PodSpec, node: NodeSeen) -> str:
         return UNKNOWN
     if not all(is_model(model, spec.gpu_models) for model, _ in gpus):
         return f"GPUs are {' and '.join(sorted({model or 'unnamed' for model, _ in gpus}))}"
-    if (least := min(memory for _, memory in gpus)) < spec.gpu_memory:
+    least = min(memory for _, memory in gpus)
+    if spec.gpu_memory and not least:
+        return MEMORY_UNKNOWN
+    if least < spec.gpu_memory:
         return f"GPUs have {wording.amount('memory', least)} of memory"
     return ""
 
 
 def known(node: NodeSeen) -> tuple[tuple[str, int], ...]:
-    """Model and memory in bytes of the node's GPUs."""
+    """Model and memory in bytes of the node's GPUs; 0: unknown."""
     return node.gpus or _labelled(node)
 
 

@@ -202,6 +202,6 @@ def lasting_refusal(spec: PodSpec, node: NodeSeen) -> str:
     found = [
         taint if taint and not _is_of_condition(taint) else "",
         affinity_mismatch(spec, node),
-        model if model != gpu_model.UNKNOWN else "",
+        model if model not in (gpu_model.UNKNOWN, gpu_model.MEMORY_UNKNOWN) else "",
     ]
     return ", ".join([why for why in found if why])

@@ -8,6 +8,7 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeReported, PodSeen, PodSpec
 from central.scheduler.cycle import schedule_once
 from central.scheduler.filters.gpu_model import mismatch
+from central.scheduler.filters.node_filters import lasting_refusal
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 from tests.central.scheduler.invariants import check_invariants
@@ -60,6 +61,15 @@ def test_labels_count_where_no_agent_tells() -> None:
     told = replace(node, gpus=((A100, 40 << 30),))
     assert not mismatch(models("a100"), told)  # what the agent says goes before
     assert mismatch(models("h100"), factories.node("b")) == "GPU model unknown"
+
+
+def test_memory_that_no_label_tells_may_be_enough() -> None:
+    node = factories.node("a", labels={"amd.com/gpu.product-name": "AMD-Instinct-MI300X"})
+    asks = models("amd-instinct-mi300x", memory=40 << 30)
+    assert mismatch(asks, node) == "GPU memory unknown"
+    assert not lasting_refusal(asks, node)
+    assert lasting_refusal(models("h100", memory=40 << 30), node)
+    assert not mismatch(models("amd-instinct-mi300x"), node)
 
 
 def machine(name: str, model: str, generation: int = 1) -> NodeReported:
