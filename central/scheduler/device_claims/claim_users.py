@@ -30,6 +30,11 @@ class ClaimUsers:
         self._with_nodes.discard(uid)
         return self._charge_again() if self.is_charged(uid, gang) else set()
 
+    def set_gang(self, uid: str, gang: Gang) -> set[str]:
+        """The pod is in another gang now."""
+        self.pods[uid] = gang
+        return {uid, *self._charge_again()}
+
     def set_node(self, uid: str, has_node: bool) -> set[str]:
         """Says whether the pod, which may be unknown here, has a node."""
         if uid not in self.pods or (uid in self._with_nodes) == has_node:

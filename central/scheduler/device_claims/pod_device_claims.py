@@ -210,6 +210,9 @@ class DeviceClaims:
                 changed |= users.pods.keys() - {pod.uid}
             if not users.pods:
                 del self._users[key]
+        if before is not None and before.gang_key != pod.gang_key:
+            for key in had & has:
+                changed |= self._users[key].set_gang(pod.uid, pod.gang_key)
         placed = bool(pod.node) or pod.uid in self._placed
         changed |= self._set_on_node(pod.uid, has if placed else frozenset())
         if not has:

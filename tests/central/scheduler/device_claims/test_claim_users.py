@@ -24,6 +24,11 @@ def test_the_charge_follows_the_rule(seed: int) -> None:
         if uid not in pods:
             pods[uid] = ("ns", random.choice("abc"), True)
             changed = users.add(uid, pods[uid])
+        elif (
+            random.random() < 0.2
+        ):  # its PodGroup got a CompositePodGroup, or its controller a minimum
+            pods[uid] = ("ns", random.choice("abc"), True)
+            changed = users.set_gang(uid, pods[uid])
         elif random.random() < 0.4:
             del pods[uid]
             with_nodes.discard(uid)

@@ -22,7 +22,7 @@ from central.model.facts import BindFailed, DeviceClassSeen, Fact, PodGone
 from central.model.pod_rules import Requirement
 from central.scheduler.rebuild import rebuild
 from central.server import checkpoint
-from protos.names import RACK
+from protos.names import BY_CLASS, RACK
 from tests.central import factories
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
@@ -417,3 +417,16 @@ def test_gangs_with_two_kinds_of_pods_are_mostly_placed() -> None:
         fitting += expected
         missed += expected and len(bound) != len(pods)
     assert missed <= 1
+
+
+def test_a_pod_that_joins_another_gang_is_still_charged_for_its_claim() -> None:
+    """Its PodGroup got a CompositePodGroup, or its controller's object says a minimum now."""
+    cycles, first = Cycles(), pod("p", "c", gang="g", size=2)
+    cycles.step(GPUS, claim("c"), first, pod("q", "c", gang="g", size=2))
+    pods = cycles.scheduler.state.pods
+    charges = ((BY_CLASS + DRIVER, 1),)
+    assert [each.spec.charges for each in pods.values()] == [charges, ()]
+    cycles.step(replace(first, gang="h"))
+    assert [each.spec.charges for each in pods.values()] == [charges, charges]
+    cycles.step(first)
+    assert [each.spec.charges for each in pods.values()] == [charges, ()]
