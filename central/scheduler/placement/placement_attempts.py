@@ -338,7 +338,9 @@ class _Bundles:
 def _required(state: ClusterState, gang: Gang) -> str:
     """The widest level that the gang may span. Without one in its object or pods, pods of a ComputeDomain share an
     NVLink clique if that is a level of the network tree."""
-    tier = gang.object.required_tier if gang.object is not None else gang.counts.tier
+    tier = gang.object.required_tier if gang.object is not None else None
+    if tier is None and not gang.has_podgroup:
+        tier = gang.counts.tier
     if gang.required or tier is not None or not state.podclasses.device_claims.used:
         return _level(state, gang.required, tier)
     known = state.snapshot.columns.domains.levels

@@ -149,3 +149,15 @@ def test_a_preferred_level_that_does_not_exist_is_named() -> None:
     decisions = schedule_once(made, [factories.node("a"), wish, factories.pod("g-0", 1, "g")], 0.0)
     told = next(d.reason for d in decisions if isinstance(d, UpdateGangStatus))
     assert told.startswith("can never start: topology level example.com/row is not one of")
+
+
+@pytest.mark.parametrize(("declared", "starts"), [(True, False), (False, True)])
+def test_the_tier_that_pods_require_counts_where_there_is_no_podgroup(
+    declared: bool, starts: bool
+) -> None:
+    """declared: by the object of a controller, such as a LeaderWorkerSet. A PodGroup says its tier itself."""
+    scheduler = new_scheduler((BLOCK, RACK))
+    nodes = [factories.node(name, block="b", rack=f"r-{name}") for name in "ab"]
+    pods = [factories.pod(f"g-{rank}", 8, "g", required_tier=1) for rank in range(2)]
+    schedule_once(scheduler, [*nodes, factories.gang("g", 2, declared=declared), *pods], 0.0)
+    assert {bool(pod.node) for pod in scheduler.state.pods.values()} == {starts}
