@@ -254,7 +254,9 @@ def delete_node(state: ClusterState, name: str) -> None:
     if node is None or node.seen is None:
         return
     for pod in node.pods.values():
+        gpus = pod.gpus
         refund(state, pod)
+        pod.gpus = gpus  # it may still have them when the kubelet adds its node again
         gang_members.touch(state, pod)
     node.seen = None
     node.drop_report()

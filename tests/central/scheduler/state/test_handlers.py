@@ -1,10 +1,11 @@
 """What facts change in the state, one by one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from central.model.facts import EvictDone, Fact, PodGone
+from central.model.facts import EvictDone, Fact, NodeGone, PodGone
 from central.scheduler.cycle import schedule_once
 from central.scheduler.inventory.pods import start_leaving
 from central.scheduler.scheduler import Scheduler
@@ -114,3 +115,23 @@ def test_a_refusal_that_is_reported_twice_counts_once() -> None:
     refuse(scheduler, 1.0)
     schedule_once(scheduler, [EvictDone(RUNNING.uid, "no"), EvictDone("uid-nobody", "no")], 2.0)
     assert scheduler.state.pods[RUNNING.uid].evict_backoff == (1, 61.0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_pod_has_its_gpus_still_when_its_node_is_deleted_and_added_again(whole: bool) -> None:
+    """The kubelet does so, and the first report of the agent may be older than the pod's devices there."""
+    topology = factories.topology(4, shares=not whole)
+    fields: dict[str, Any] = {"gang": "g", "node": "a", "phase": "Running"}
+    pod = factories.pod("p", 2, **fields) if whole else factories.part("p", 50, **fields)
+    grant = factories.grant("p", 2, 3) if whole else factories.grant_part("p", 3, 50)
+    mask = 0b1100 if whole else 0b1000
+    node = factories.node("a", gpus=4, shares=not whole)
+    report = factories.report("a", topology, 1, (grant,))
+    scheduler, _ = played(node, factories.gang("g", 1), pod, report)
+    assert scheduler.state.pods[pod.uid].gpus == mask
+    schedule_once(scheduler, [NodeGone("a")], 50.0)
+    check_invariants(scheduler)
+    schedule_once(scheduler, [node, factories.report("a", topology, 2)], 60.0)
+    check_invariants(scheduler)
+    assert scheduler.state.pods[pod.uid].gpus == mask
+    assert scheduler.state.nodes["a"].free() == 0b1111 & ~mask
