@@ -5,7 +5,7 @@ The result (Volumes) contains no claim names unless pods share a claim, so that 
 same are of one pod class and are counted together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from central.model.facts import PodSeen
@@ -100,13 +100,20 @@ class VolumeClaims:
         if (before := self._claims.pop(name, None)) is not None:
             for named in (before.volume, before.storage_class):
                 self._naming.get(named, set()).discard(name)
+        bound = [
+            each.volume for each in (before, fact) if isinstance(each, ClaimSeen) and each.bound
+        ]
         if isinstance(fact, ClaimSeen):
             self._claims[name] = fact
             for named in (fact.volume, fact.storage_class):
                 self._naming.setdefault(named, set()).add(name)
             if fact.bound:
                 self.plans.end(name)
-        return self._using(name)
+        uids = self._using(name)
+        for volume in dict.fromkeys(bound):
+            if (known := self._volumes.get(volume)) is not None:
+                uids += self._list([known.storage_class], known)
+        return list(dict.fromkeys(uids))
 
     def _volume(self, fact: VolumeSeen | VolumeGone) -> list[str]:
         before = self._volumes.pop(fact.name, None)
@@ -114,17 +121,26 @@ class VolumeClaims:
         if after is not None:
             self._volumes[fact.name] = after
         classes = {volume.storage_class for volume in (before, after) if volume is not None}
-        had = {name: self._free.has(name) for name in classes}
-        if after is not None and after.free:
-            self._free.put(after)
-        else:
-            self._free.drop(fact.name)
+        turned = self._list(classes, after or fact)
         claims = self.plans.set_claim_ref(fact.name, after.claim if after is not None else None)
-        turned = [name for name in classes if had[name] != self._free.has(name)]
         uids = self._users_of([fact.name]) + [uid for name in claims for uid in self._using(name)]
-        if turned:
-            uids += self._users_of(turned, lambda claim: not claim.bound)
-        return list(dict.fromkeys(uids))
+        return list(dict.fromkeys(uids + turned))
+
+    def _list(self, classes: Collection[str], volume: VolumeSeen | VolumeGone) -> list[str]:
+        """Lists the volume as free if it is, and no claim is known to be bound to it: the API server may show the claim
+        before the volume. classes: those that the volume has or had. Returns the uids of pods whose claims may get a
+        volume of these classes only now, or no longer."""
+        had = {name: self._free.has(name) for name in classes}
+        if isinstance(volume, VolumeSeen) and volume.free and not self._is_bound(volume.name):
+            self._free.put(volume)
+        else:
+            self._free.drop(volume.name)
+        turned = [name for name in classes if had[name] != self._free.has(name)]
+        return self._users_of(turned, lambda claim: not claim.bound) if turned else []
+
+    def _is_bound(self, volume: str) -> bool:
+        claims = (self._claims[name] for name in self._naming.get(volume, ()))
+        return any(claim.bound and claim.volume == volume for claim in claims)
 
     def _users_of(
         self, named: Iterable[str], only: Callable[[ClaimSeen], bool] = lambda _: True

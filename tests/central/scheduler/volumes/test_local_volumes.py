@@ -434,3 +434,18 @@ def test_the_sentence_counts_volumes_that_pods_share() -> None:
     assert describe_requests(Volumes(wants=((want, 2),), shared=(("ns/data", want),))) == (
         "3 of class local with 1Gi"
     )
+
+
+def test_a_volume_whose_claim_is_bound_is_no_others_before_it_says_so() -> None:
+    """Claims and volumes come by two watches."""
+    cluster = racks()
+    first = factories.pod("p", 1, claims=("c",))
+    found = schedule_once(cluster, [volume("a1", "a"), claim("c"), first], 1.0)
+    assert binds(found) == {"p": ("a", {"c": "a1"})}
+    bound = claim("c", bound=True, volume="a1")
+    second = factories.pod("q", 1, claims=("d",))
+    assert binds(schedule_once(cluster, [bound, claim("d"), second], 2.0)) == {}
+    older = volume("a1", "a", labels=(("a", "b"),))
+    assert binds(schedule_once(cluster, [older], 3.0)) == {}
+    check_invariants(cluster)
+    assert binds(schedule_once(cluster, [volume("a2", "b")], 4.0)) == {"q": ("b", {"d": "a2"})}
