@@ -16,6 +16,7 @@ QOS = ("", "burstable", "besteffort")  # guaranteed pods are directly below the 
 # The last part of a cgroup path that names a pod. systemd's cgroup driver writes _ for -.
 POD = re.compile(r"pod([0-9a-fA-F]{8}[-_0-9a-zA-Z]{0,56})")
 UID = re.compile(r"[0-9A-Za-z-]{1,64}")
+NUMBERS = re.compile(r"^NSpid:([\t 0-9]*)$", re.MULTILINE)  # one in each PID namespace
 KUBE = re.compile("kubepods|kubelet")
 # In cgroup v1 the kubelet creates pods' folders for these controllers, but not for rdma.
 KUBELET_CONTROLLERS = ("memory", "pids", "cpu,cpuacct", "cpu", "systemd")
@@ -134,6 +135,13 @@ def _populated(folder: Path) -> bool:
         lists = [bounded_files.read_text(file, MOST_BYTES) for file in folder.rglob("cgroup.procs")]
         return any(lists) or not lists
     return True
+
+
+def sees_host(proc_root: Path) -> bool:
+    """Returns whether this process is in the host's PID namespace. The driver omits processes that are not in the
+    caller's."""
+    found = NUMBERS.search(bounded_files.text_or_empty(proc_root / "self" / "status"))
+    return found is not None and len(found[1].split()) == 1
 
 
 def pod_of(proc_root: Path, pid: int) -> str:

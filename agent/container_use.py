@@ -48,13 +48,19 @@ def shared(
     proc: Path,
     plugins: Path,
 ) -> list[GpuUse]:
-    """Returns the use by containers with shares. A pod with several has all in the first. Raises OSError."""
+    """Returns the use by containers with shares; none where the agent does not see the host's processes. A pod with
+    several has all in the first. Raises OSError."""
+    if not cgroups.sees_host(proc):
+        return []
     grants = {(g.container, g.device_ids): g for g in state.grants if g.resource == GPU_SHARE}
     holders: dict[tuple[str, str], Grant] = {}
     for entry in checkpoint.read(plugins):
         if grant := grants.get((entry.container, entry.device_ids)):
             holders.setdefault((entry.uid, device_of(entry.device_ids[0])), grant)
-    found: dict[Grant, tuple[float, int]] = dict.fromkeys(holders.values(), (0.0, 0))
+    found: dict[Grant, tuple[float, int]] = {
+        grant: (0.0, 0) if memory.get(gpu) is not None else (UNKNOWN, UNKNOWN)
+        for (_, gpu), grant in holders.items()
+    }
     for gpu, sizes in memory.items():
         for pid, size in (sizes or {}).items():
             grant = holders.get((cgroups.pod_of(proc, pid) or "", gpu))

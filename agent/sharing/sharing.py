@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from agent import cgroups
 from agent.kubelet import checkpoint
 from agent.machine.facts import GpuFacts, Unusable
 from agent.node import AgentNode
@@ -12,7 +13,7 @@ from agent.node_state import NodeState
 from agent.nvml.processes import MemoryByPid
 from agent.resources.device_resource import ContainerKey, Refused
 from agent.settings import Settings
-from agent.sharing import caps, kernel_caps
+from agent.sharing import caps
 from agent.sharing.enforcement import MPS, Capabilities, with_sharing
 from agent.sharing.kernel_caps import KernelCaps, Nvml
 from agent.sharing.mps_client import CLIENTS, GpuSetupClient
@@ -84,9 +85,7 @@ class Sharing:
 
     def _why_not_watch(self, uuids: Sequence[str]) -> str:
         """Returns why the memory of processes cannot be watched; "" if it can."""
-        numbers = kernel_caps.status(self._settings.proc_root).get("NSpid", "").split()
-        if len(numbers) != 1:
-            # The driver omits processes that are not in the caller's PID namespace.
+        if not cgroups.sees_host(self._settings.proc_root):
             return "the agent does not see the host's processes (hostPID is not set)"
         if self._driver_reports:
             return ""
