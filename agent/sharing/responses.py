@@ -77,6 +77,7 @@ def allocated_shares(state: NodeState) -> set[Ids]:
     """The shares of each container."""
     held = [(row.resource, row.device_ids) for row in state.grants]
     held += [(row.resource, row.device_ids) for row in (*state.allocations, *state.unlisted)]
+    held += [(row.resource, row.device_ids) for row in state.forgotten]
     return {tuple(sorted(ids)) for resource, ids in held if resource == GPU_SHARE}
 
 

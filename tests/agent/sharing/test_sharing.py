@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.allocations import Forgotten
 from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.resources.device_resource import ContainerKey, Refused
@@ -104,3 +105,17 @@ def test_what_was_told_is_known_after_a_restart(tmp_path: Path) -> None:
     sharing = Box(tmp_path, "watch").sharing
     assert not sharing.watched((ids[0],))
     assert sharing.watched((ids[1],))
+
+
+def test_mps_stays_under_a_pod_that_the_kubelet_has_forgotten(tmp_path: Path) -> None:
+    box = Box(tmp_path, "mps")
+    box.ask(0)
+    ids = box.node.state.allocations[0].device_ids
+    grant = Grant("team", "a", "c", GPU_SHARE, ids)
+    box.node.set_grants((grant,))
+    box.sharing.keep()
+    (asked,) = (tmp_path / "s" / "wanted").iterdir()
+    box.node.set_grants((), forgotten=(Forgotten(GPU_SHARE, ids, "it runs", grant),))
+    box.sharing.keep()
+    assert asked.exists()
+    assert box.sharing.settings()[ids].level == "mps"
