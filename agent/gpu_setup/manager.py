@@ -87,7 +87,7 @@ class GpuSetupManager:
 
     def _pause_s(self, now: float) -> float:
         due = [setup.retry_at - now for setup in self._setups.values() if setup.retry_at]
-        return max(0.05, min([CHECK_S if self._setups else 3600.0, *due]))
+        return max(0.05, min([CHECK_S if self._known() else 3600.0, *due]))
 
     def reconcile(self, now: float) -> None:
         wanted = self._requests.all_desired()

@@ -204,6 +204,7 @@ def test_a_gpu_that_cannot_be_restored_keeps_its_former_setup_on_disk(box: Box) 
     box.requests.forget(A)
     box.reconcile()
     assert (box.before(), box.mode()) == ({"mode": 0}, computemode.EXCLUSIVE)
+    assert box.manager._pause_s(box.now) == 10.0, "it is tried again soon"
     box.driver.control.fail("nvmlDeviceSetComputeMode", 0)
     box.reconcile()
     assert (box.before(), box.mode()) == (None, computemode.DEFAULT)
