@@ -37,7 +37,7 @@ def with_sharing(
     """The topology with the GPUs' shares, enforcement and reasons. running: enforcement of the
     allocated shares; troubles: failures of MPS; both by the GPU's UUID."""
     gpus = tuple(
-        gpu
+        _closed(gpu, "none", "")
         if gpu.mig
         else _with_sharing(
             gpu,

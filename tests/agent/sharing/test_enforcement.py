@@ -69,3 +69,11 @@ def test_mps_that_does_not_serve_gives_no_more_shares() -> None:
 def test_a_gpu_in_mig_mode_is_given_in_slices_only() -> None:
     mig = replace(TOPOLOGY, gpus=tuple(replace(gpu, mig=True) for gpu in TOPOLOGY.gpus))
     assert with_sharing(mig, parse("all: watch"), ALL, {}, {}) == mig
+
+
+def test_a_gpu_that_was_put_into_mig_mode_loses_its_shares() -> None:
+    """While another GPU is lost, the known layout is kept with the shares that it had."""
+    known = with_sharing(TOPOLOGY, parse("all: watch"), ALL, {}, {})
+    gpus = tuple(replace(gpu, mig=gpu.index == 1) for gpu in known.gpus)
+    made = with_sharing(replace(known, gpus=gpus), parse("all: watch"), ALL, {}, {})
+    assert seen(made)[:2] == [(100, "watch", ""), (0, "none", "")]
