@@ -6,7 +6,6 @@ Design: docs/design/gpu-sharing.md
 
 from collections.abc import Iterator, Sequence
 
-from agent.allocations import slices_held
 from agent.mig import orphans
 from agent.node_state import NodeState
 from agent.resources import gpu_allocation, slice_allocation
@@ -53,7 +52,8 @@ class MigSliceResource(GpuResource):
         )
 
     def preferred(self, request: DeviceRequest, state: NodeState) -> Choice:
-        held = slices_held((*state.grants, *state.allocations, *state.unlisted))
+        holders = state.allocated().holders.values()
+        held = {uuid for each in holders for _, uuid in each}
         nics = self._nics(request)
         why = f"near {','.join(sorted(nics))}" if nics else "packed"
         return Choice(slice_allocation.preferred(request, state.topology, held, nics), why)
