@@ -43,8 +43,9 @@ class RdmaNicResource(DeviceResource):
 
     def devices(self, state: NodeState) -> tuple[Device, ...]:
         other = nic_ids.held_otherwise(state.topology, state.grants)
+        taken = other | state.held_back().keys()
         return tuple(
-            Device(each, not hca.why and hca.name not in other, hca.numa)
+            Device(each, not hca.why and taken.isdisjoint((hca.name, each)), hca.numa)
             for hca in state.topology.hcas
             if nic_ids.resource_of(hca) == self.name
             for each in nic_ids.ids(hca, state.topology)

@@ -3,13 +3,18 @@
 from dataclasses import replace
 
 from agent.allocations import Forgotten
+from agent.machine.survey import survey
 from agent.node_state import NodeState
 from agent.resources.cdi import Injection
+from agent.resources.device_info import DeviceInfoFiles
 from agent.resources.device_resource import DeviceRequest
 from agent.resources.gpu_resource import RecentAllocation
 from agent.resources.mig_slice import MigSliceResource
-from protos import slicing
+from agent.resources.rdma_nic import RdmaNicResource
+from protos import nic_ids, slicing
+from protos.names import RDMA
 from protos.topology import Gpu, NodeTopology, Slice
+from tests.fakes import machines
 from tests.fakes.claim_kubelet import planned
 
 ENV = Injection("env", "lockstep.dev/gpu", "LOCKSTEP_GPU", None, dict)
@@ -36,3 +41,15 @@ def test_slices_of_claims_and_of_forgotten_pods_count_as_taken() -> None:
     assert _chosen(replace(state, claims=(claim,)))[0].startswith("MIG-1")
     forgotten = Forgotten("nvidia.com/mig-1g.5gb", ("MIG-10",), "it runs")
     assert _chosen(replace(state, forgotten=(forgotten,)))[0].startswith("MIG-1")
+
+
+def test_a_nic_of_a_forgotten_pod_is_not_offered() -> None:
+    made = survey(machines.machine(1, cards=2))
+    topology = replace(made, hcas=tuple(replace(hca, shares=1) for hca in made.hcas))
+    (held,) = nic_ids.ids(topology.hcas[0], topology)
+    recent, info = RecentAllocation(), DeviceInfoFiles(None)
+    resource = RdmaNicResource(
+        *(RDMA, lambda _: (), ENV, lambda *_: None), recent_gpus=recent, recent=recent, info=info
+    )
+    state = NodeState(topology=topology, forgotten=(Forgotten(RDMA, (held,), "it runs"),))
+    assert [each.id for each in resource.devices(state) if not each.healthy] == [held]
