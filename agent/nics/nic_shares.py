@@ -11,6 +11,7 @@ from protos.nearest import SHARES
 from protos.topology import Hca, NodeTopology, RdmaLimit
 
 NO_LIMIT = RdmaLimit()
+MOST = 1000  # shares of a NIC, as --rdma-shares has it; the scheduler refuses reports with more than 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ def with_shares(topology: NodeTopology, patterns: Sequence[str], policy: NicPoli
             return policy.shares or 1  # a virtual function is for one pod
         most, each = limits.get(nic.name, NO_LIMIT), policy.default
         pairs = (most.hca_handle, each.hca_handle), (most.hca_object, each.hca_object)
-        return min((have // one for have, one in pairs if have >= 0 and one > 0), default=SHARES)
+        counts = [have // one for have, one in pairs if have >= 0 and one > 0]
+        return min(*counts, MOST) if counts else SHARES
 
     return replace(
         topology,

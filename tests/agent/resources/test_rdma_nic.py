@@ -12,6 +12,7 @@ from agent.machine.survey import survey
 from agent.nics import nic_shares, selector
 from agent.resources import device_files, nic_allocation
 from agent.resources.device_resource import ContainerDevices, DeviceRequest
+from central.server.grpc import report_bounds
 from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
 from protos.nearest import share_id
@@ -209,6 +210,9 @@ def test_how_many_shares_and_whether_limits_can_be_set() -> None:
     assert counts(nic_shares.NicPolicy(default=RdmaLimit(64))) == [4, 16, 0]
     assert counts(nic_shares.NicPolicy()) == [16, 16, 0]
     assert counts(nic_shares.NicPolicy(3, RdmaLimit(64))) == [3, 3, 0]
+    seen = replace(seen, rdma_cgroup=(("mlx5_0", RdmaLimit(10_000)), ("mlx5_1", RdmaLimit(999))))
+    assert counts(nic_shares.NicPolicy(default=RdmaLimit(1))) == [1000, 999, 0]
+    assert nic_shares.MOST <= report_bounds.NIC_SHARES
     assert nic_shares.with_shares(
         seen, ("auto",), nic_shares.NicPolicy(settable=True)
     ).rdma_settable
