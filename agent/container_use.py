@@ -20,6 +20,7 @@ from protos.topology import GpuUse, Grant
 MOST = (
     1024  # containers of a report; a node has 64 GPUs of 100 shares at most, and few pods on each
 )
+MOST_BYTES = (1 << 63) - 1
 UNKNOWN = -1
 
 
@@ -71,4 +72,5 @@ def shared(
 
 
 def _use(grant: Grant, rate: float, memory: int) -> GpuUse:
-    return GpuUse(grant.namespace, grant.pod, grant.container, round(rate, 3), memory)
+    whose = (grant.namespace, grant.pod, grant.container)
+    return GpuUse(*whose, min(1.0, round(rate, 3)), min(memory, MOST_BYTES))

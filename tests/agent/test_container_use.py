@@ -25,6 +25,7 @@ def state(*grants: Grant) -> NodeState:
         ({"a": (0.0, 10), "b": (None, None)}, (0.0, 10)),
         ({"a": (None, 5)}, (-1.0, 5)),
         ({}, (-1.0, -1)),
+        ({"a": (2.55, 2**64 - 1)}, (1.0, 2**63 - 1)),  # beyond these the scheduler takes no report
     ],
 )
 def test_a_container_alone_on_its_gpus(
