@@ -179,12 +179,15 @@ class Launcher:
             self._membership.wait_change(self._membership.newest, _LOOK_S)
 
     def _failed(self, found: Generation, children: ChildProcesses, code: int) -> int | None:
-        end_s = time.monotonic() + (NEIGHBOUR_WITHIN_S if found.size > 1 else 0.0)
+        end_s = time.monotonic() + NEIGHBOUR_WITHIN_S
         lines = children.last_lines()
         children.stop(self._given.stop_wait)
-        while time.monotonic() < end_s and not stop_signal.came():
+        # Looks at least once, however long the others took to end.
+        while found.size > 1 and not stop_signal.came():
             if self._outdated(found):
                 return None
+            if time.monotonic() >= end_s:
+                break
             time.sleep(_LOOK_S)
         _say(f"a process of generation {found.number} ended with code {code}")
         self._membership.leave(code, lines)

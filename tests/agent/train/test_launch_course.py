@@ -174,6 +174,43 @@ def test_who_fails_because_a_neighbour_is_lost_goes_on_with_the_next_generation(
     assert played.said == [(0, "")], "the failure is nobody's"
 
 
+def test_a_loss_counts_also_when_the_other_processes_took_long_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator knows of it by then."""
+    monkeypatch.setattr(launch, "NEIGHBOUR_WITHIN_S", 0.2)
+    file, ends = tmp_path / "ran", tmp_path / "ends"
+    program = runs(
+        file,
+        f"""
+import signal
+def end(*_):
+    open({str(ends)!r}, 'w').close()
+    time.sleep(0.5)
+    os._exit(1)
+signal.signal(signal.SIGTERM, end)
+if os.environ['LOCKSTEP_GENERATION'] == '1':
+    open({str(tmp_path)!r} + '/ready' + os.environ['RANK'], 'w').close()
+    while os.environ['RANK'] == '1' or not os.path.exists({str(tmp_path)!r} + '/ready1'):
+        time.sleep(0.01)
+    sys.exit(1)
+""",
+    )
+
+    class Lost(Played):
+        @property
+        def newest(self) -> Generation:
+            return live(2) if ends.exists() else self._newest
+
+        @newest.setter
+        def newest(self, found: Generation) -> None:
+            self._newest = found
+
+    played = Lost(live(1, 2), live(2))
+    assert run(played, program, nproc=2) == 0
+    assert played.said == [(0, "")]
+
+
 def test_who_fails_beside_neighbours_that_stay_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "NEIGHBOUR_WITHIN_S", 0.2)
     played = Played(live(1, 2))
