@@ -390,7 +390,7 @@ def _read(place: Path) -> Saved | None:
 
 def _damage(place: Path, ranks: Ranks) -> str:
     """Returns what differs from what was written, of this rank's share of the parts; "" if nothing does."""
-    for number, noted in enumerate(sorted(place.glob("digest-*"))):
+    for number, noted in enumerate(_digests(place)):
         if number % ranks.size == ranks.rank:
             try:
                 known = json.loads(noted.read_text())
@@ -409,9 +409,14 @@ def _damage(place: Path, ranks: Ranks) -> str:
 
 def _forget(place: Path, which: Callable[[int], bool]) -> None:
     """Removes digests of an earlier attempt at the same checkpoint, by their ranks."""
-    for each in place.glob("digest-*"):
-        if each.suffix != ".new" and which(int(each.name.partition("-")[2])):
+    for each in _digests(place):
+        if which(int(each.name.partition("-")[2])):
             each.unlink(missing_ok=True)
+
+
+def _digests(place: Path) -> list[Path]:
+    """Returns the files with the digests of the parts, without those that were not ended."""
+    return sorted(each for each in place.glob("digest-*") if each.suffix != ".new")
 
 
 def _share(file: Path, folder: Path, ranks: int) -> int:

@@ -147,6 +147,17 @@ def test_a_flipped_bit_is_found_and_the_next_older_one_is_loaded(
     ]
 
 
+def test_a_digest_that_was_not_ended_counts_for_nothing(tmp_path: Path) -> None:
+    """It is of an earlier attempt at the same checkpoint, with more ranks."""
+    made = Checkpoints(str(tmp_path), Recorded())
+    (tmp_path / "ckpt-2-1").mkdir()
+    (tmp_path / "ckpt-2-1" / "digest-3.new").write_text('{"part": "pa')
+    save(made, 2)
+    found = made.latest()
+    assert found is not None
+    assert found.step == 2
+
+
 def test_a_changed_position_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = Checkpoints(str(tmp_path), Recorded())
     for step in (2, 4):
