@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 from . import stop_signal
+from .client import Unreachable
 from .coordinated_tasks import CoordinatedTasks
 from .job import Job, present_job
 from .lease_renewal import LeaseRenewal
@@ -94,13 +96,11 @@ class Task:
 
     def give_back(self) -> bool:
         """Give the task back; it has not failed. The next owner starts after what upto() said."""
-        if (
-            self._renewal.upto > self.resume
-            and self._queue.renew(self._lease, self._renewal.upto) is None
-        ):
-            self._close()
-            return False
+        upto = self._renewal.upto
         self._close()
+        with suppress(Unreachable):  # the next owner starts after what it was told before
+            if upto > self.resume and self._queue.renew(self._lease, upto) is None:
+                return False
         return self._queue.give_back(self._lease)
 
     def _close(self) -> None:

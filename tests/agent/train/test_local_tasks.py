@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.train import OtherEpoch, Tasks, data, join
+from agent.train.client import Unreachable
 from agent.train.job import Job
 from agent.train.lease_renewal import LeaseRenewal
 from agent.train.local_tasks import LocalTasks
@@ -64,6 +65,24 @@ def test_leaving_the_loop_gives_the_task_back(job: Job) -> None:
     assert (queue.status().todo, queue.status().set_aside) == (2, ())
     resumed = {task.number: task.resume for task in queue.epoch(0) if task.done()}
     assert resumed[task.number] == 3
+
+
+def test_leaving_the_loop_raises_nothing_while_the_coordinator_is_away(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is given back, and its lease is not renewed any more."""
+    queue = Tasks.range(10, 5, job=job)
+    tasks = queue.epoch(0)
+    task = next(tasks)
+
+    def renew(lease: TaskLease, upto: int) -> float | None:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(queue._queue, "renew", renew)
+    task.upto(3)
+    tasks.close()
+    assert task.ended
+    assert queue.status().leased == 0
 
 
 def test_done_after_the_end_of_the_lease_is_not_counted(job: Job) -> None:
