@@ -74,9 +74,8 @@ def _reconcile_active(
         place = ("PersistentVolumeClaim", name)
         if place not in job.unobserved:
             yield from _create(job, place, partial(pod_manifest.claim, job.spec, name), now)
-    objects = plugins.objects(job.spec)
-    yield from _make_objects(job, objects, now)
-    if not job.admitted or not _has_objects(job, objects):
+    yield from _make_objects(job, now)
+    if not job.admitted or not _has_objects(job):
         return
     there, free = job.names(), {task.name for task in tasks}
     left = limits.CREATES - sum(place[0] == "Pod" for _, place in job.in_flight)
@@ -144,11 +143,9 @@ def _resize(job: Job, gang: Gang, size: dict[str, object], now: float) -> Iterat
         yield Patch(*place[:1], job.spec.namespace, job.group, seen.uid, {"spec": change})
 
 
-def _make_objects(
-    job: Job, objects: Iterable[plugins.PluginObject], now: float
-) -> Iterator[Decision]:
+def _make_objects(job: Job, now: float) -> Iterator[Decision]:
     """Creates each object once, and again when its body depends on the Job's size and that has changed."""
-    for one in objects:
+    for one in plugins.objects(job.spec):
         place = (one.kind, one.name)
         known = job.objects.get(place)
         if (known is None or (one.follows and known != one.body)) and job.may_call(
@@ -162,11 +159,10 @@ def _make_objects(
             )
 
 
-def _has_objects(job: Job, objects: Iterable[plugins.PluginObject]) -> bool:
+def _has_objects(job: Job) -> bool:
     """Returns whether the plugins' objects exist. Pods that mount a missing object would only wait on their nodes."""
     return not any(
-        place not in job.objects or place in job.refused or ("Create", place) in job.in_flight
-        for place in ((one.kind, one.name) for one in objects)
+        place in job.refused or ("Create", place) in job.in_flight for place in job.objects
     )
 
 

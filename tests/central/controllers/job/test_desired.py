@@ -305,22 +305,6 @@ def test_every_view_says_why_pods_cannot_be_created(pods: tuple[str, ...]) -> No
     assert (found.phase, why in found.reason) == ("Running", False)
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "Service"])
-def test_no_pod_is_made_while_an_object_that_it_needs_is_refused(kind: str) -> None:
-    """It would hold GPUs and wait for the object on its node."""
-    api = Api()
-    api.apply(job({"w": 2}, plugins={"svc": []}))
-    api.refuses = lambda one: "no" if isinstance(one, Create) and one.kind == kind else ""
-    for _ in range(10):
-        api.step()
-    assert not api.pods()
-    assert api.status()["state"]["message"].endswith(": no")
-    api.refuses = lambda _: ""
-    for _ in range(70):
-        api.step()
-    assert api.phase() == "Running"
-
-
 def test_a_gang_that_could_not_be_resized_is_resized_later() -> None:
     api = Api()
     api.apply(job({"ps": 1, "w": 2}, of={"w": {"dependsOn": {"name": ["ps"]}}}))
