@@ -11,7 +11,7 @@ from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import MalformedObject
 from central.model.decisions import Create, Delete, Patch, SetStatus
 from central.model.facts import Answered, Fact, GangSeen, JobSeen, PodSeen
-from central.model.json_types import Json
+from central.model.json_types import Json, json_merge
 from central.simulator.documents import BadInput
 from central.simulator.priorities import PriorityClasses
 from central.simulator.simulation_result import Ended, Resized, SimulationResult
@@ -123,7 +123,7 @@ class JobObjects:
             if phase != before and phase in ENDINGS:
                 self._result.ended.append(Ended(now, place[1], place[2], place[0], phase))
         else:
-            raw = {**raw, "spec": {**raw["spec"], **asked.body["spec"]}}
+            raw = {**raw, "spec": json_merge(raw["spec"], dict(asked.body["spec"]))}
         self._there[place] = raw
         yield from self._facts_of(place, raw)
 

@@ -114,7 +114,7 @@ def rich_job() -> Json:
         "runningEstimate": "1h", "priorityClassName": "p", "networkTopology": {"mode": "hard", "highestTierAllowed": 1},
     }  # fmt: skip
     status = {
-        "state": {"phase": "Running", "lastTransitionTime": WHEN}, "version": 2, "retryCount": 1, "retryAt": WHEN, "podRestarts": {"p": 1}, "completedIndexes": {"worker": "1-2"},
+        "state": {"phase": "Running", "lastTransitionTime": WHEN}, "version": 2, "retryCount": 1, "retryAt": WHEN, "podRestarts": {"p": 1}, "podEvictions": {"p": 1}, "completedIndexes": {"worker": "1-2"},
         "taskStatusCount": {"worker": {"phase": {"Running": 2}}}, "terminating": 1, "controlledResources": {"a": "b"},
         "conditions": [{"status": "Running", "lastTransitionTime": WHEN}],
     }  # fmt: skip
