@@ -191,6 +191,11 @@ class DeviceClaimSpec:
     requests: tuple[tuple[DeviceRequest, ...], ...]  # with the alternatives of each, best first
     constraints: tuple[DeviceConstraint, ...] = ()
 
+    @property
+    def least_devices(self) -> int:
+        """Returns how many devices the claim has at least. All devices that match are at least one."""
+        return sum(min(each.count or 1 for each in request) for request in self.requests)
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaimSeen:

@@ -312,10 +312,16 @@ def claim_spec(spec: Json) -> DeviceClaimSpec:
     devices = spec.get("devices") or {}
     requests = list_field(devices, "requests", "spec.devices", limits.CLAIM_DEVICES)
     constraints = list_field(devices, "constraints", "spec.devices", limits.CLAIM_DEVICES)
-    return DeviceClaimSpec(tuple(map(_request, requests)), tuple(map(_constraint, constraints)))
+    spec = DeviceClaimSpec(tuple(map(_request, requests)), tuple(map(_constraint, constraints)))
+    if (least := spec.least_devices) > limits.CLAIM_DEVICES:
+        raise FieldError(
+            f"spec.devices.requests: {least} devices in all, more than {limits.CLAIM_DEVICES}"
+        )
+    return spec
 
 
 def _request(raw: Json) -> tuple[DeviceRequest, ...]:
+    """Alternatives that need more devices than a claim can have are left out, except for the last."""
     name = text_field(raw, "name", limits.NAME)
     field = f"spec.devices.requests[{name}]"
     if (exactly := raw.get("exactly")) is not None:
@@ -323,12 +329,13 @@ def _request(raw: Json) -> tuple[DeviceRequest, ...]:
     some = list_field(raw, "firstAvailable", field, limits.CLAIM_ALTERNATIVES)
     if not some:
         raise FieldError(f"{field}: needs exactly or firstAvailable")
-    return tuple(
+    found = [
         _alternative(
             each, f"{name}/{text_field(each, 'name', limits.NAME)}", f"{field}.firstAvailable"
         )
         for each in some
-    )
+    ]
+    return tuple(each for each in found if each.count <= limits.CLAIM_DEVICES) or (found[-1],)
 
 
 def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
@@ -339,7 +346,7 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
     if mode not in (EXACT, ALL):
         raise FieldError(f"{field}.allocationMode: {mode!r} is not supported")
     count = raw.get("count", 1)
-    if type(count) is not int or not 0 < count <= limits.CLAIM_DEVICES:
+    if type(count) is not int or count < 1:
         raise FieldError(f"{field}.count: not a number from 1 to {limits.CLAIM_DEVICES}")
     return DeviceRequest(
         name,

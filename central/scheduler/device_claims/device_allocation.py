@@ -387,8 +387,8 @@ class DeviceAllocation:
         if node is None:
             return None
         demands = [self.demand(unit.spec, unit.same) for unit in units]
-        updated = self.pools.updated
-        incomplete = bool(updated) and (node.name in updated or EVERYWHERE in updated)
+        unusable = self.pools.unusable
+        incomplete = bool(unusable) and (node.name in unusable or EVERYWHERE in unusable)
         if incomplete and any(demand.takes_all for demand in demands):
             return None
         on_row, there = self._on_row.get(row), self.devices_of(node)

@@ -64,7 +64,7 @@ class Demand:
         named = (*(each.attribute for each in spec.constraints), *(same,) * bool(same))
         self.attributes = list(dict.fromkeys(named))
         self.takes_all = any(not each.count for each in self._alternatives)
-        self.least = sum(min(each.count or 1 for each in request) for request in spec.requests)
+        self.least = spec.least_devices
 
     def signature(self, device: PooledDevice) -> Signature:
         found = device.signatures.get(self)

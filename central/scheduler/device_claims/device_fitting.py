@@ -4,8 +4,8 @@ Devices that the claims cannot tell apart are of one kind, so the search chooses
 one claim are listed once (Pattern), best first, and patterns are packed into what is free. Equal claims take patterns
 in ascending order, and a state that failed is not tried again.
 
-Patterns are ordered by the alternatives of firstAvailable, then by how many devices of the same kinds they leave over,
-so that groups that match exactly are used up first.
+Patterns are ordered by the alternatives of firstAvailable, then by how many devices must be made ready first, then by
+how many devices of the same kinds they leave over, so that groups that match exactly are used up first.
 
 Design: docs/design/device-claims.md
 """
@@ -72,7 +72,7 @@ class NodeDevices:
     ) -> None:
         self.demands = demands
         self.values = values or [None] * len(demands)
-        kinds: dict[tuple[tuple[Signature, ...], Amounts, tuple[int, ...] | None], int] = {}
+        kinds: dict[tuple[tuple[Signature, ...], Amounts, tuple[int, ...] | None, bool], int] = {}
         numbers: dict[CounterKey, int] = {}  # counters in the order in which devices consume them
         self._free: list[list[PooledDevice]] = []
         self.there: list[int] = []  # free or not
@@ -88,18 +88,22 @@ class NodeDevices:
             if (shared := device.device.shared) is not None:
                 own = ((device.id, "", each.name) for each in shared)
                 shares = tuple([numbers.setdefault(key, len(numbers)) for key in own])
-            kind = kinds.setdefault((signatures, consumes, shares), len(kinds))
+            unready = any(device.device.conditions)
+            kind = kinds.setdefault((signatures, consumes, shares, unready), len(kinds))
             if kind == len(self._free):
                 self._free.append([])
                 self.there.append(0)
             self.there[kind] += 1
             if device.id not in taken:
                 self._free[kind].append(device)
-        self.kinds = [signatures for signatures, _, _ in kinds]
+        self.kinds = [signatures for signatures, *_ in kinds]
         # By kind: counters by number, and amounts.
-        self.consumes = [consumes for _, consumes, _ in kinds]
+        self.consumes = [consumes for _, consumes, *_ in kinds]
         # By kind, the counters by number that are the capacities of a shared device. None: it is not shared.
-        self.shares = [shares for _, _, shares in kinds]
+        self.shares = [shares for _, _, shares, _ in kinds]
+        self.unready = [
+            unready for *_, unready in kinds
+        ]  # by kind: there are conditions for the binding
         self.free = [len(each) for each in self._free]
         # Also what is left of counters: a pattern uses kinds and counters alike. Counters come after the kinds.
         self.left: list[Fraction | int] = [*self.free, *(counters.get(key, 0) for key in numbers)]
@@ -109,8 +113,8 @@ class NodeDevices:
         """Equal for nodes on which the same fits."""
         whole = any(demand.takes_all for demand in self.demands)
         there = self.there if whole else self.free
-        columns = (self.kinds, self.consumes, self.shares, self.free, there)
-        found = frozenset(each for each in zip(*columns, strict=True) if each[3] or whole)
+        columns = (self.kinds, self.consumes, self.shares, self.unready, self.free, there)
+        found = frozenset(each for each in zip(*columns, strict=True) if each[4] or whole)
         return found, tuple(self.left[len(self.free) :])
 
     def most(self, units: Sequence[int]) -> int:
@@ -329,12 +333,18 @@ class _Ways:
         left, kinds = self._devices.left, len(self._devices.free)
 
         def over(pattern: Pattern) -> tuple[object, ...]:
-            """Returns a sort key: the alternatives, then what the pattern leaves over of its kinds and counters."""
+            """Returns a sort key: the alternatives, devices that must be made ready, then what the pattern leaves over
+            of its kinds and counters."""
+            unready = sum(
+                self._devices.unready[kind] * count
+                for taken in pattern.devices
+                for kind, count in taken
+            )
             devices = sum(left[each] - count for each, count in pattern.uses if each < kinds)
             parts = (
                 1 - count / left[each] for each, count in pattern.uses if each >= kinds and count
             )
-            return pattern.alternatives, devices, sum(parts)
+            return pattern.alternatives, unready, devices, sum(parts)
 
         return sorted(found.values(), key=over)
 
@@ -347,8 +357,9 @@ class _Ways:
             yield Pattern(alternatives, devices, uses)  # type: ignore[arg-type]  # as in uses()
             return
         bit = sum(map(len, self._requests[:place]))
+        room = CLAIM_DEVICES - sum(count for taken in devices for _, count in taken)
         for index, request in enumerate(self._requests[place]):
-            for taken in self._choices(request, bit + index):
+            for taken in self._choices(request, bit + index, room):
                 used = self._devices.uses(self._unit, bit + index, taken)
                 for each, count in used.items():
                     self._free[each] -= count
@@ -357,21 +368,23 @@ class _Ways:
                 for each, count in used.items():
                     self._free[each] += count
 
-    def _choices(self, request: DeviceRequest, bit: int) -> Iterator[Taken]:
-        """Numbers of kinds that satisfy the request; the constraints know of them while they are used."""
+    def _choices(self, request: DeviceRequest, bit: int, room: int) -> Iterator[Taken]:
+        """Yields numbers of kinds that satisfy the request; the constraints know of them while they are used. room: how
+        many devices the claim may still have"""
         usable = [
             kind
             for kind, each in enumerate(self._devices.kinds)
             if self._devices.usable(each, self._unit) >> bit & 1
         ]
         if request.count:
-            yield from self._some(request.name, usable, request.count, ())
+            if request.count <= room:
+                yield from self._some(request.name, usable, request.count, ())
             return
         blocked = any(each.tainted >> bit & 1 for each in self._kinds)
         every = tuple((kind, self._devices.there[kind]) for kind in usable)
         if not every or blocked or any(self._free[kind] < count for kind, count in every):
             return
-        if sum(count for _, count in every) > CLAIM_DEVICES:
+        if sum(count for _, count in every) > room:
             return
         marks = [self._add(request.name, kind, count) for kind, count in every]
         if all(mark is not None for mark in marks):

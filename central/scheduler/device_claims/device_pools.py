@@ -2,10 +2,13 @@
 known.
 
 A pool is published by a driver in one or more ResourceSlices. While a driver replaces its slices, a pool has slices of
-two generations or lacks some, and none of its devices is allocated.
+two generations or lacks some, and none of its devices is allocated. Nor are those of an invalid pool: two of its
+devices or counter sets have one name, or a device consumes a counter that no slice has.
+
+Devices of a node are in the order of their pools' and slices' names, as in Kubernetes: drivers choose the names.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -50,7 +53,7 @@ class PooledDevice:
 class DevicePools:
     def __init__(self, selectors: DeviceSelectors) -> None:
         self.by_node: dict[str, list[PooledDevice]] = {}  # EVERYWHERE: those of no single node
-        self.updated: dict[str, set[PoolKey]] = {}  # incomplete pools, by node
+        self.unusable: dict[str, set[PoolKey]] = {}  # incomplete and invalid pools, by node
         self.devices: dict[DeviceId, PooledDevice] = {}
         self.shared = 0  # devices that are
         self._selectors = selectors
@@ -97,19 +100,17 @@ class DevicePools:
         return key
 
     def _rebuild(self, key: PoolKey) -> set[str]:
-        slices = list(self._pools.get(key, {}).values())
+        slices = sorted(self._pools.get(key, {}).values(), key=lambda each: each.name)
         newest = max((each.generation for each in slices), default=0)
         current = [each for each in slices if each.generation == newest]
-        names = [device.name for each in current for device in each.devices]
-        complete = all(each.slices == len(current) for each in current)
-        usable = complete and len(set(names)) == len(names)
+        usable = all(each.slices == len(current) for each in current) and _is_valid(current)
         changed = self._remove(key)
         if not slices:
             del self._pools[key]
         for each in slices:
             changed.add(each.node)
             if not usable:
-                self.updated.setdefault(each.node, set()).add(key)
+                self.unusable.setdefault(each.node, set()).add(key)
         counters = _amounts(key, [one for each in current for one in each.counters])
         self.counters.pop(key, None)
         if counters and usable:
@@ -127,15 +128,16 @@ class DevicePools:
                 self.devices[pooled.id] = pooled
                 self.shared += device.shared is not None
                 there.append(pooled)
+            there.sort(key=lambda pooled: pooled.id[:2])
         return changed
 
     def _remove(self, key: PoolKey) -> set[str]:
         """Removes the pool's devices. Returns the nodes that had some."""
-        changed = {node for node, keys in self.updated.items() if key in keys}
+        changed = {node for node, keys in self.unusable.items() if key in keys}
         for node in changed:
-            self.updated[node].discard(key)
-            if not self.updated[node]:
-                del self.updated[node]
+            self.unusable[node].discard(key)
+            if not self.unusable[node]:
+                del self.unusable[node]
         had = self._nodes.pop(key, set())
         for node in had:
             there = self.by_node.pop(node)
@@ -156,6 +158,18 @@ class DevicePools:
         if name.is_agents_gpu:  # plugin_gpus.py knows better, also what an eviction would free
             taints = [each for each in taints if each.key != BY_PLUGIN]
         return PooledDevice(name, device, node, content, tuple(taints))
+
+
+def _is_valid(slices: Sequence[SliceSeen]) -> bool:
+    """Returns whether no name occurs twice, and each counter that a device consumes is there. slices: of one pool"""
+    devices = [device for each in slices for device in each.devices]
+    sets = [name for each in slices for name in {one.counters for one in each.counters}]
+    there = {one[:2] for each in slices for one in each.counters}
+    return (
+        len({each.name for each in devices}) == len(devices)
+        and len(set(sets)) == len(sets)
+        and all(one[:2] in there for each in devices for one in each.consumes)
+    )
 
 
 def _amounts(pool: PoolKey, values: Iterable[CounterValue]) -> dict[CounterKey, Fraction]:

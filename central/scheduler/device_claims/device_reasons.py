@@ -4,6 +4,7 @@ from collections import Counter
 
 from central.model.device_claims import DeviceClaimSpec, DeviceNeeds, DeviceRequest
 from central.model.facts import NodeSeen
+from central.model.limits import CLAIM_DEVICES
 from central.model.selectors import inside
 from central.scheduler.device_claims.device_allocation import DeviceAllocation
 from central.scheduler.device_claims.device_demand import hindering
@@ -72,11 +73,11 @@ def _counted(
     demand, name = allocation.demand(spec), f"devices of {alternative.device_class}"
     index = [each for request in spec.requests for each in request].index(alternative)
     bit = 1 << index
-    updated = allocation.pools.updated
+    unusable = allocation.pools.unusable
     if not alternative.count and (
-        pools := {*updated.get(node.name, ()), *updated.get(EVERYWHERE, ())}
+        pools := {*unusable.get(node.name, ()), *unusable.get(EVERYWHERE, ())}
     ):
-        return f"pool {min(pools)[1]} is being updated"
+        return f"pool {min(pools)[1]} is incomplete or invalid"
     there = allocation.devices_of(node)
     chosen = [
         each for each in there if (s := demand.signature(each)).usable & bit or s.tainted & bit
@@ -92,6 +93,8 @@ def _counted(
     ]
     if alternative.count and len(free) >= alternative.count:
         return ""
+    if not alternative.count and len(chosen) > CLAIM_DEVICES:
+        return f"{len(chosen)} {name}, a claim has at most {CLAIM_DEVICES}"
     if not alternative.count and chosen and len(free) == len(chosen):
         return ""
     if not chosen:
@@ -125,6 +128,6 @@ def _none(
     if unsupported:
         field = unsupported.most_common(1)[0][0]
         return f"no {name}; {sum(unsupported.values())} devices have {field}, which Lockstep does not support"
-    if node.name in allocation.pools.updated:
-        return f"no {name}; pool {min(allocation.pools.updated[node.name])[1]} is being updated"
+    if node.name in allocation.pools.unusable:
+        return f"no {name}; pool {min(allocation.pools.unusable[node.name])[1]} is incomplete or invalid"
     return f"no {name}{alternative.condition if there else ''}"

@@ -188,7 +188,7 @@ def test_a_pool_counts_once_it_is_complete_and_by_its_newest_generation() -> Non
     half = {"pool": "p", "slices": 2, "generation": 2}
     cluster = Cluster(slice_of("a", device("x"), name="s0", **half), a="r0")
     assert not cluster.step(claim("c"), pod("p", "c"))
-    assert "pool p is being updated" in cluster.told["p"]
+    assert "pool p is incomplete or invalid" in cluster.told["p"]
     old = slice_of("a", device("y"), name="s1", **{**half, "generation": 1})
     assert not cluster.step(old)
     assert cluster.step(slice_of("a", device("y"), name="s2", **half)) == {"p": "a"}
