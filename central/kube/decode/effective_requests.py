@@ -86,9 +86,11 @@ def pod_status_content(spec: Json, status: Json) -> list[object]:
 
 
 def _reported(container: Json) -> tuple[Json | None, Json | None]:
-    """Returns the amounts that the kubelet has granted to a container, and those that the container has at present."""
+    """Returns the amounts that the kubelet has granted to a container, and those that the container has at present.
+    Where one of both is not reported, it is the other."""
     granted = container.get("allocatedResources")
-    return granted, (container.get("resources") or _NOTHING).get("requests") or granted
+    present = (container.get("resources") or _NOTHING).get("requests") or granted
+    return present if granted is None else granted, present
 
 
 def _of_containers(spec: Json, status: Json) -> Amounts:

@@ -100,6 +100,7 @@ def test_the_larger_of_old_and_new_during_a_resize() -> None:
     assert resized("2", "4", "2") == 5000  # granted before it was asked back, and not there yet
     assert resized("8", "2", "2", infeasible=True) == 3000  # never granted
     assert resized("8", None, None, infeasible=True) == 9000
+    assert resized("8", None, "2", infeasible=True) == 3000
 
 
 def test_a_resize_of_a_sidecar_and_at_the_pod_level() -> None:
