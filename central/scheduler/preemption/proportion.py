@@ -23,7 +23,7 @@ def wait_until(
     lost = sum(
         harm.gpus(pod.spec) for pod, of in gangs if of is not None and of.queue != gang.queue
     )
-    if lost < context.large_claim * need:
+    if not lost or lost < context.large_claim * need:
         return 0.0, ""
     wait = wording.format_duration(context.large_claim_wait_s)
     times = f"{context.large_claim} times what it needs or more"

@@ -74,3 +74,11 @@ def test_priority_in_its_own_queue_does_not_wait() -> None:
     world = world_with_a_large_gang()
     asks(world, 1, queue="a", priority=5)
     assert world.evicted == ["large-0", "large-1"]
+
+
+def test_pods_without_requests_do_not_wait_for_victims_of_their_queue() -> None:
+    """On a node for one pod: sixteen times nothing is not much."""
+    world = World(factories.node("n0", pods=1), large_claim=16, large_claim_wait_s=WAIT_S)
+    world.step(1.0, factories.pod("low", cpu=0))
+    world.step(CREATED, factories.pod("high", cpu=0, priority=10, created=CREATED))
+    assert world.evicted == ["low"]
