@@ -90,6 +90,7 @@ class Mutation:
         for path in sorted({mutant.file for mutant in self.chosen}):
             # Commands import what they need when they run, here in a child, whose modules this process does not see.
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        gc.unfreeze()  # what tests/conftest.py has frozen would not be found
         live, caches = live_functions()
         gc.freeze()
         self._baseline(session.items, caches)
