@@ -74,3 +74,16 @@ def test_priority_in_its_own_queue_does_not_wait() -> None:
     world = world_with_a_large_gang()
     asks(world, 1, queue="a", priority=5)
     assert world.evicted == ["large-0", "large-1"]
+
+
+def test_a_gang_that_has_waited_does_not_wait_again_behind_a_newer_equal_one() -> None:
+    """The newer one is shorter, so it comes first behind the head of the queue, and is refused."""
+    world = world_with_a_large_gang()
+    huge = job("huge", 4, 8, queue="b", created=CREATED)
+    old = job("old", 1, 1, 7200.0, queue="b", created=CREATED + 1)
+    world.step(CREATED + 1, *huge, *old)
+    assert not world.evicted
+    now = CREATED + 1 + WAIT_S
+    world.step(now, *job("new", 1, 1, 60.0, queue="b", created=now))
+    assert world.evicted == ["large-0", "large-1"]
+    assert "evicted once" not in world.told["old"]
