@@ -25,14 +25,14 @@ class IdleGpus:
     _news: dict[str, float] = field(default_factory=dict)
 
     def apply(self, state: ClusterState, fact: GpusIdle) -> None:
-        """Ignores reports about pods that are not on the node."""
+        """Ignores reports about pods that are not on the node. The others that are there are busy."""
+        idle = {(namespace, name): idle_s for namespace, name, idle_s in fact.pods}
         node = state.nodes.get(fact.node)
-        there = (
-            {(pod.seen.namespace, pod.seen.name): pod for pod in node.pods.values()} if node else {}
-        )
-        for namespace, name, idle_s in fact.pods:
-            if (pod := there.get((namespace, name))) is not None:
-                self._news[pod.seen.uid] = idle_s
+        for uid, pod in node.pods.items() if node else ():
+            self._idle.pop(uid, None)
+            self._news.pop(uid, None)
+            if (idle_s := idle.get((pod.seen.namespace, pod.seen.name))) is not None:
+                self._news[uid] = idle_s
 
     def decide(self, state: ClusterState, queues: Queues, now: float) -> Iterator[Evict]:
         """Yields the evictions of the gangs that reached their queue's limit."""
