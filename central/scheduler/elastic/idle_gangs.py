@@ -6,6 +6,7 @@ never idle.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from central.model.decisions import IDLE, Evict
 from central.model.facts import GpusIdle
@@ -45,7 +46,7 @@ class IdleGpus:
         gangs = {gang.key: gang for pod in pods if pod is not None and (gang := state.gang_of(pod))}
         self._news.clear()
         for _, gang in sorted(gangs.items()):
-            limit_s = _limit_s(queues, gang)
+            limit_s = queues.nearest(gang.queue, attrgetter("idle_s"))
             if limit_s and not gang.foreign and self._is_idle(queues, gang, limit_s):
                 state.pending.touch(gang)
                 why = (
@@ -60,12 +61,3 @@ class IdleGpus:
 
         using = [pod for pod in gang.counts.placed if queues.currency.worth(pod.spec.requests)]
         return bool(using) and all(map(idle, using))
-
-
-def _limit_s(queues: Queues, gang: Gang) -> float:
-    """Returns the limit of the nearest queue that sets one; 0: there is none."""
-    queue = queues.by_name.get(gang.queue)
-    for above in queue.path if queue is not None and queues.enabled else ():
-        if above.seen.idle_s is not None:
-            return above.seen.idle_s
-    return 0.0

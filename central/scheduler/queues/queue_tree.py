@@ -11,7 +11,7 @@ Design: docs/design/queues.md
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from math import inf, log
@@ -184,6 +184,11 @@ class Queues:
                 queue.keep_history(old, self.now)
             elif "/" in name:
                 self._parts[name] = old
+
+    def nearest(self, name: str, term: Callable[[QueueSeen], float | None]) -> float | None:
+        """Returns the term of the queue, or of the nearest one above it that sets it; None: none does."""
+        path = self.by_name[name].path if name in self.by_name else ()
+        return next((each for above in path if (each := term(above.seen)) is not None), None)
 
     # --- gangs -----------------------------------------------------------------
 
