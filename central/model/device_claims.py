@@ -105,9 +105,8 @@ class Device:
     capacity: tuple[tuple[str, str], ...] = ()  # with its domain, and a quantity as written
     taints: tuple[DeviceTaint, ...] = ()
     places: Places = ()  # of a device that no single node has
-    consumes: tuple[
-        CounterValue, ...
-    ] = ()  # of the counters that it shares with other devices of its pool
+    # Of the counters that it shares with other devices of its pool.
+    consumes: tuple[CounterValue, ...] = ()
     unsupported: str = ""  # why it is not allocated: the field that Lockstep does not support
     shared: tuple[SharedCapacity, ...] | None = None  # None: it is allocated as a whole
     binds_to_node: bool = False  # its allocation holds for the node that was chosen alone
@@ -209,9 +208,8 @@ class DeviceClaimSeen:
     pod: str = ""  # uid of the pod for which it was made from a template
     group: str = ""  # PodGroup of scheduling.k8s.io that it was made for, or that uses it
     deleting: bool = False
-    error: str = (
-        ""  # why Lockstep cannot allocate it: a field that it does not support, or an invalid one
-    )
+    # Why Lockstep cannot allocate it: a field that it does not support, or an invalid one.
+    error: str = ""
     consumed: tuple[Consumed | None, ...] = ()  # by device, as in DeviceUse; empty: all are whole
     requests: tuple[str, ...] = ()  # by device, as in DeviceRequest.name
     unready: bool = False  # a pod with it is not bound yet, because of its devices' conditions
@@ -266,13 +264,11 @@ class DeviceNeeds:
     ask for the same are of one class."""
 
     own: tuple[DeviceClaimSpec, ...] = ()  # claims that only this pod uses
-    shared: tuple[
-        tuple[str, DeviceClaimSpec], ...
-    ] = ()  # NAMESPACE/NAME and spec: claims that several pods use
+    # NAMESPACE/NAME and spec: claims that several pods use.
+    shared: tuple[tuple[str, DeviceClaimSpec], ...] = ()
     places: tuple[NodeTerms, ...] = ()  # of allocated claims
-    held: tuple[
-        str, ...
-    ] = ()  # allocated claims of a pod with a node; its last user frees their devices
+    # Allocated claims of a pod with a node; its last user frees their devices.
+    held: tuple[str, ...] = ()
     why: str = ""  # why the pod can use no node
     same: SameValues | None = None  # of devices of own
 
@@ -304,12 +300,9 @@ class ClaimAllocation(NamedTuple):
 
     claim: str  # in the pod's namespace; empty: it is made for extended resources
     uid: str
-    devices: tuple[
-        AllocatedDevice, ...
-    ] = ()  # none: it is allocated, and is only reserved for the pod
+    # None: it is allocated, and is only reserved for the pod.
+    devices: tuple[AllocatedDevice, ...] = ()
     places: Places = ()  # nodes from which the devices can be used
     served: tuple[tuple[str, str], ...] = ()  # extended resources, and the DeviceClass of each
-    group: tuple[str, str] = (
-        "",
-        "",
-    )  # name and uid of the PodGroup that uses it in place of its pods
+    # Name and uid of the PodGroup that uses it in place of its pods.
+    group: tuple[str, str] = ("", "")

@@ -282,9 +282,8 @@ class _Slice:
                     complete, this.order = False, gangs
                     break
                 asked = True
-                columns.outcome[gang.attempt.row] = (
-                    Outcome.REFUSED
-                )  # is not left for its own attempt
+                # It is not left for its own attempt.
+                columns.outcome[gang.attempt.row] = Outcome.REFUSED
                 outcome = self._turn(gang)
                 columns.outcome[gang.attempt.row] = outcome
                 if outcome == Outcome.PARTLY:

@@ -59,16 +59,8 @@ def binds(
         else ()
         for pod in seen
     ]
-    columns = (
-        map(_uid, seen),
-        map(_namespace, seen),
-        map(_name, seen),
-        nodes,
-        gpus,
-        claims,
-        domains,
-        device_claims,
-    )
+    pod_names = map(_uid, seen), map(_namespace, seen), map(_name, seen)
+    columns = (*pod_names, nodes, gpus, claims, domains, device_claims)
     return list(map(_bind, zip(*columns, strict=True)))
 
 

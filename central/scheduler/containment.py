@@ -389,9 +389,8 @@ def _of_object(scheduler: Scheduler, key: SetAsideKey, found: SetAside) -> list[
             concerning = about(SIZED_KINDS[sized.kind].api_version, sized.kind, *place, uid)
             return [build_event(concerning, SET_ASIDE, why, scheduler.state.now)]
         case PodSeen() as pod:
-            if (
-                pod.gang_key is not None
-            ):  # of many pods of a gang the first ones; the gang says how many others there are
+            # Of many pods of a gang the first ones; the gang says how many others there are.
+            if pod.gang_key is not None:
                 aside = scheduler.quarantine.members_aside(pod.gang_key)[:PODS_SHOWN]
                 if not any(each is found for each in aside):
                     return []

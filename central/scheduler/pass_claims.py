@@ -121,9 +121,12 @@ class PassClaims:
             tenant = (*tenant, gang.key)
         reserved = self._reserved_before(gang)
         keys = tuple(held.gang.key for held in reserved)
-        by_order = waits_by_order(self._scheduler.queues, gang)
+        waits = (
+            waits_by_order(self._scheduler.queues, gang),
+            proportion.waits(self._context, gang, self._now),
+        )
         quota = (awaits, *map(shortfall.key, lacks))
-        searched = (gang.queue, gang.priority, alike, growth, keys, by_order, quota, *tenant)
+        searched = (gang.queue, gang.priority, alike, growth, keys, waits, quota, *tenant)
         if searched in self._no_victims:
             gang.preemption.blocked_by = self._no_victims[searched]
             return None

@@ -33,9 +33,8 @@ class PassReservations:
         self.late = set[GangKey]()  # claims that wait for pods that should have gone
         self.dropped = False  # a reservation ended, so others may fit
         self.withheld = WithheldCapacity(scheduler.state.snapshot)
-        self.running = RunningPods(
-            scheduler.state, scheduler.state.now
-        )  # new after each change of a pod
+        # New after each change of a pod.
+        self.running = RunningPods(scheduler.state, scheduler.state.now)
         self._state, self._pending = scheduler.state, scheduler.state.pending
         self._policy, self._context = scheduler.policy, scheduler.preemption
         self._queues = scheduler.queues

@@ -76,10 +76,8 @@ class Quarantine:
     def __init__(self) -> None:
         # The state was built again after a failure without an object, and no round has ended since.
         self.is_on_trial = False
-        self._rebuilt: tuple[object, float] = (
-            None,
-            0.0,
-        )  # the place of that failure, and when it was
+        # The place of that failure, and when it was.
+        self._rebuilt: tuple[object, float] = (None, 0.0)
         self.set_asides: dict[SetAsideKey, SetAside] = {}
         # not logged yet
         self.failures_to_log: deque[SchedulerFailure] = deque(maxlen=FAILURES_KEPT)

@@ -7,6 +7,7 @@ begins to count again. Pods whose utilization the driver does not tell, such as 
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from central.model.json_types import Json
 from protos.topology import GpuUse
@@ -30,7 +31,8 @@ class GpuUses:
         self._below, self.idle_after_s = idle_below, idle_after_s
         self._lock = threading.Lock()
         self._by_node: dict[str, dict[PodKey, PodUse]] = {}
-        self._told: dict[str, float] = {}  # by node
+        # By node: when the scheduler was told, and of which idle pods.
+        self._told: dict[str, tuple[float, set[PodKey]]] = {}
 
     def record(self, node: str, uses: Iterable[GpuUse], now: float) -> None:
         """Replaces what is known of the node's pods."""
@@ -52,18 +54,20 @@ class GpuUses:
         since = before.idle_since if before is not None else None
         return PodUse(rate, memory, now if since is None else since)
 
-    def idle_on(self, node: str, now: float) -> tuple[tuple[str, str, float], ...]:
-        """Returns the pods that have been idle for LEAST_S, with the seconds; at most once a minute."""
+    def idle_on(self, node: str, now: float) -> tuple[tuple[str, str, float], ...] | None:
+        """Returns the pods that have been idle for LEAST_S, with the seconds; at most once a minute, but at once if one
+        of them is busy again. None: there is no news."""
         with self._lock:
-            found = [
-                (*key, now - use.idle_since)
+            found = {
+                key: now - use.idle_since
                 for key, use in self._by_node.get(node, {}).items()
                 if use.idle_since is not None and now - use.idle_since >= LEAST_S
-            ]
-            if not found or now < self._told.get(node, 0.0) + TELL_EVERY_S:
-                return ()
-            self._told[node] = now
-        return tuple(sorted(found))
+            }
+            at, before = self._told.pop(node, (-inf, set()))
+            is_news = not before <= found.keys() or bool(found and now >= at + TELL_EVERY_S)
+            if before or found:
+                self._told[node] = (now, {*found}) if is_news else (at, before)
+        return tuple(sorted((*key, idle_s) for key, idle_s in found.items())) if is_news else None
 
     def forget(self, node: str) -> None:
         with self._lock:

@@ -248,6 +248,13 @@ def _sum(one: Mapping[str, str], other: Mapping[str, str], sign: int = 1) -> dic
     return {_QUANTITY: str(Fraction(one[_QUANTITY]) + sign * Fraction(added))}
 
 
+def _integer(value: Mapping[str, str]) -> int:
+    amount = Fraction(value[_QUANTITY])
+    if amount.denominator > 1 or not -(1 << 63) <= amount < 1 << 63:
+        raise ValueError(f"{value[_QUANTITY]} is no integer of 64 bits")
+    return int(amount)
+
+
 def _sign(amount: Fraction) -> int:
     return int(amount > 0) - int(amount < 0)
 
@@ -289,10 +296,8 @@ def _functions() -> dict[str, tuple[_Overload, ...]]:
         "isLessThan": (_Overload("BOOL", "MAP MAP", lambda *each: _compared(*each) < 0),),
         "add": (_Overload("DYN", "MAP MAP", _sum),),
         "sub": (_Overload("DYN", "MAP MAP", lambda one, other: _sum(one, other, -1)),),
-        "asInteger": (_Overload("INT", "MAP", lambda value: int(Fraction(value[_QUANTITY]))),),
-        "isInteger": (
-            _Overload("BOOL", "MAP", lambda value: Fraction(value[_QUANTITY]).denominator == 1),
-        ),
+        "asInteger": (_Overload("INT", "MAP", _integer),),
+        "isInteger": (_Overload("BOOL", "MAP", lambda value: _is(_integer, value)),),
         "asApproximateFloat": (
             _Overload("DOUBLE", "MAP", lambda value: float(Fraction(value[_QUANTITY]))),
         ),

@@ -36,6 +36,7 @@ from central.scheduler.elastic.resize_history import ResizeHistory
 from central.scheduler.elastic.unready import UnreadyMembers
 from central.scheduler.elastic.who_leaves import down_to, who_leaves
 from central.scheduler.inventory.pods import Pod, start_leaving
+from central.scheduler.placement.placement_attempts import required_level
 from central.scheduler.preemption.preemption_request import PreemptionContext, PreemptionPlan
 from central.scheduler.reservation.reservation import Reservation
 from central.scheduler.reservation.reserved_place import ReservedPlace
@@ -254,10 +255,10 @@ class Autoscaler:
                 gang
                 for gang in coming
                 if [each for each, _ in served[gang.key].request.groups] == [spec]
-                and not gang.gang.required
+                and not required_level(context.state, gang.gang)
             ]
             if newcomers:
-                pool = pools.pool_with(gangs, newcomers, spec)
+                pool = pools.pool_with(context, gangs, newcomers, spec)
                 pools.count_seats(context, pool, self.headroom)
                 sizes = pools.targets(context, pool)
                 goals |= {gang.key: size for gang, size in zip(pool.gangs, sizes, strict=True)}

@@ -6,6 +6,7 @@ never idle.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from central.model.decisions import IDLE, Evict
 from central.model.facts import GpusIdle
@@ -25,14 +26,14 @@ class IdleGpus:
     _news: dict[str, float] = field(default_factory=dict)
 
     def apply(self, state: ClusterState, fact: GpusIdle) -> None:
-        """Ignores reports about pods that are not on the node."""
+        """Ignores reports about pods that are not on the node. The others that are there are busy."""
+        idle = {(namespace, name): idle_s for namespace, name, idle_s in fact.pods}
         node = state.nodes.get(fact.node)
-        there = (
-            {(pod.seen.namespace, pod.seen.name): pod for pod in node.pods.values()} if node else {}
-        )
-        for namespace, name, idle_s in fact.pods:
-            if (pod := there.get((namespace, name))) is not None:
-                self._news[pod.seen.uid] = idle_s
+        for uid, pod in node.pods.items() if node else ():
+            self._idle.pop(uid, None)
+            self._news.pop(uid, None)
+            if (idle_s := idle.get((pod.seen.namespace, pod.seen.name))) is not None:
+                self._news[uid] = idle_s
 
     def decide(self, state: ClusterState, queues: Queues, now: float) -> Iterator[Evict]:
         """Yields the evictions of the gangs that reached their queue's limit."""
@@ -45,7 +46,7 @@ class IdleGpus:
         gangs = {gang.key: gang for pod in pods if pod is not None and (gang := state.gang_of(pod))}
         self._news.clear()
         for _, gang in sorted(gangs.items()):
-            limit_s = _limit_s(queues, gang)
+            limit_s = queues.nearest(gang.queue, attrgetter("idle_s"))
             if limit_s and not gang.foreign and self._is_idle(queues, gang, limit_s):
                 state.pending.touch(gang)
                 why = (
@@ -60,12 +61,3 @@ class IdleGpus:
 
         using = [pod for pod in gang.counts.placed if queues.currency.worth(pod.spec.requests)]
         return bool(using) and all(map(idle, using))
-
-
-def _limit_s(queues: Queues, gang: Gang) -> float:
-    """Returns the limit of the nearest queue that sets one; 0: there is none."""
-    queue = queues.by_name.get(gang.queue)
-    for above in queue.path if queue is not None and queues.enabled else ():
-        if above.seen.idle_s is not None:
-            return above.seen.idle_s
-    return 0.0

@@ -21,6 +21,7 @@ from central.scheduler.elastic.elastic_gang import ElasticGang, model_of
 from central.scheduler.elastic.pools import Pool
 from central.scheduler.inventory.pods import PodCounts
 from central.scheduler.placement import PlacementRequest
+from central.scheduler.placement.placement_attempts import required_level
 from central.scheduler.placement.request import RolePreferences
 from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.state.cluster_state import ClusterState
@@ -156,7 +157,8 @@ class ModelChoices:
             held is not None and held.by_eviction and rows.issuperset(held.place.rows.tolist())
         )
         if seats < 0 or not (
-            is_freed or pools.some_domain_has(context, pool, gang.required, least)
+            is_freed
+            or pools.some_domain_has(context, pool, required_level(context.state, gang), least)
         ):
             return None
         own = goodput.curve(candidate.task)

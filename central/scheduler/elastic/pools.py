@@ -13,6 +13,7 @@ from central.scheduler.elastic import goodput, headroom, seat_counts, sizes
 from central.scheduler.elastic.elastic_gang import ElasticGang
 from central.scheduler.elastic.sizes import SizeRange
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.placement.placement_attempts import required_level
 from central.scheduler.preemption.preemption_request import PreemptionContext
 from central.scheduler.queues import quota
 from central.scheduler.reservation.release_forecast import ReleasablePods
@@ -60,14 +61,20 @@ def share(context: PreemptionContext, pool: Pool, headroom: float) -> dict[Elast
 
 
 def pool_with(
-    gangs: Sequence[ElasticGang], newcomers: Sequence[ElasticGang], spec: PodSpec
+    context: PreemptionContext,
+    gangs: Sequence[ElasticGang],
+    newcomers: Sequence[ElasticGang],
+    spec: PodSpec,
 ) -> Pool:
     """Makes the pool of the gangs of this kind of pod that may be anywhere, in line order, and of newcomers of that
     sort, which are about to start."""
     started = [
         gang
         for gang in gangs
-        if gang.started and gang.spec == spec and not gang.gang.required and not gang.ending
+        if gang.started
+        and gang.spec == spec
+        and not gang.ending
+        and not required_level(context.state, gang.gang)
     ]
     members = [*started, *newcomers]
     members.sort(key=lambda gang: gang.gang.attempt.rank)
@@ -76,7 +83,8 @@ def pool_with(
 
 def _rows(context: PreemptionContext, gang: ElasticGang) -> frozenset[int] | None:
     """Growth never crosses the level that the gang requires."""
-    required, columns = gang.gang.required, context.state.snapshot.columns
+    columns = context.state.snapshot.columns
+    required = required_level(context.state, gang.gang)
     if required not in (*island_masks.ON_NODE, *columns.domains.levels):
         return None
     of = columns.domains.of_level(required)

@@ -8,6 +8,7 @@ Design: docs/design/filters.md
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -161,26 +162,39 @@ class MatchingPodCounts:
 
     def _count_volumes(self, row: int | Ints, volumes: Volumes, change: int | Ints) -> None:
         for claim in volumes.exclusive:
-            self._claims.setdefault(claim, self._none())[row] += change
+            self._count_users(self._claims, claim, row, change)
             self._versions[claim] += 1
         for driver, volumes_each in volumes.attach:
             self._attached.setdefault(driver, self._none())[row] += volumes_each * change
             self._versions[driver] += 1
         for driver, claim in volumes.common:  # attached once for all pods on the node
-            users = self._common.setdefault(claim, self._none())
-            before = users[row] > 0
-            users[row] += change
+            before, after = self._count_users(self._common, claim, row, change)
             attached = self._attached.setdefault(driver, self._none())
-            attached[row] += np.asarray(users[row] > 0, dtype=np.int64) - before
+            attached[row] += np.asarray(after > 0, dtype=np.int64) - (before > 0)
             self._versions[driver] += 1
         self.volumes.count(row, volumes, change)
+
+    def _count_users(
+        self, users: dict[str, Ints], claim: str, row: int | Ints, change: int | Ints
+    ) -> tuple[Any, Any]:
+        """Returns the users of the claim on the rows before and after the change. A claim without any is forgotten:
+        there is no end of claims."""
+        by_row = users.setdefault(claim, self._none())
+        before = by_row[row]
+        by_row[row] += change
+        after = by_row[row]
+        if not by_row.any():
+            del users[claim]
+        return before, after
 
     def claim_users(self, claim: str) -> Ints:
         return self._claims.get(claim, self._none())
 
     def put_limits(self, node: str, limits: Mapping[str, int]) -> None:
         """Sets how many volumes the node can attach, by driver."""
-        self._limits[node] = dict(limits)
+        self._limits.pop(node, None)
+        if limits:
+            self._limits[node] = dict(limits)
         self.nodes_version += 1
 
     def recorded_limits(self) -> list[AttachLimits]:

@@ -60,7 +60,7 @@ def _attempts(
     spread, balanced = policy == SPREAD, policy == BALANCE
     pods = gang.counts.waiting
     least = [] if missing == len(pods) else _minimum(state, gang, missing)
-    required, preferred = _required(state, gang), _preferred(state, gang)
+    required, preferred = required_level(state, gang), _preferred(state, gang)
     rows, gpus = _existing_place(state, gang.counts.placed)
     terms = gang.object.roles if gang.object is not None else None
     tried, found = list[list[Pod]](), list[PlacementRequest]()
@@ -133,7 +133,7 @@ def re_place(state: ClusterState, gang: Gang, pods: Sequence[Pod]) -> PlacementR
     staying = [pod for pod in gang.counts.placed if pod not in pods]
     ordered = sorted(pods, key=_order)
     return PlacementRequest(
-        _counts(ordered), _required(state, gang), *_existing_place(state, staying)
+        _counts(ordered), required_level(state, gang), *_existing_place(state, staying)
     )
 
 
@@ -260,7 +260,7 @@ def _subgroup_attempts(
         tried = [every, least] if len(least) < len(every) else [every]
     else:
         tried = [every, *([unit] for unit in every[:SURPLUS_UNITS])]
-    required, place = _required(state, gang), _existing_place(state, gang.counts.placed)
+    required, place = required_level(state, gang), _existing_place(state, gang.counts.placed)
     attempts, requests = [], []
     for units in tried:
         pods, subgroups = _subgroup_requests(state, gang, division, units, spread=spread)
@@ -335,7 +335,7 @@ class _Bundles:
 # --- levels, existing members, counts ----------------------------------------------
 
 
-def _required(state: ClusterState, gang: Gang) -> str:
+def required_level(state: ClusterState, gang: Gang) -> str:
     """The widest level that the gang may span. Without one in its object or pods, pods of a ComputeDomain share an
     NVLink clique if that is a level of the network tree."""
     tier = gang.object.required_tier if gang.object is not None else None

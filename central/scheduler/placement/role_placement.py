@@ -119,14 +119,8 @@ class RolePlacementProblem:
                     partners_split -= have[a] * have[b]
         cost = 0
         opened = any(vector) and not any(self.existing[place])
-        for part in (
-            role_together,
-            partners_split,
-            role_split,
-            roles_together,
-            uneven,
-            int(opened),
-        ):
+        pairs = (role_together, partners_split, role_split, roles_together)
+        for part in (*pairs, uneven, int(opened)):
             cost = cost * self._step + part
         return cost
 

@@ -56,8 +56,11 @@ def _affects(snapshot: Snapshot, spec: PodSpec, count: int, groups: PodCounts) -
     for apart in rules.apart:
         if any(pod_counts.matched_by(apart.peers, other) for other in others):
             return True
-        if pod_counts.matched_by(apart.peers, spec) and not pod_counts.domains(apart.key).single():
-            return count > 1  # one pod per node is counted exactly
+        own = count > 1 and pod_counts.matched_by(apart.peers, spec)
+        if (
+            own and not pod_counts.domains(apart.key).single()
+        ):  # one pod per node is counted exactly
+            return True
     for spread in rules.spread:
         if any(pod_counts.matched_by(spread.peers, other) for other in peers):
             return True

@@ -186,8 +186,7 @@ class ClaimSearch:
                 return victim.queue in others and self._may_give(victim)
             return victim.priority < highest and self._by_entitlement(victim)
 
-        choice = VictimsLeft(may_give, self._shortfalls, self._suspended)
-        choice.fixed = others
+        choice = VictimsLeft(may_give, self._shortfalls, self._suspended, fixed=others)
         return self._from(choice)
 
     def _is_own(self, pod: Pod) -> bool:

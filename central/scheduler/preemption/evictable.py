@@ -7,6 +7,8 @@ its share from a queue that is entitled to it (PreemptionRequest.marks_hold); th
 Design: docs/design/evictions.md
 """
 
+from operator import attrgetter
+
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import past_runs
 from central.scheduler.preemption.preemption_request import PreemptionContext
@@ -56,15 +58,10 @@ class MinRuntimes:
         the gang's pods, if that holds."""
         name = gang.queue
         if (least_s := self._by_queue.get(name)) is None:
-            least_s = self._by_queue[name] = self._of_queue(name)
+            found = self._context.queues.nearest(name, attrgetter("min_runtime_s"))
+            least_s = self._context.min_runtime_s if found is None else found
+            self._by_queue[name] = least_s
         return max(least_s, gang.counts.cooldown_s) if marks_hold else least_s
-
-    def _of_queue(self, name: str) -> float:
-        queue = self._context.queues.by_name.get(name)
-        for above in queue.path if queue is not None else ():
-            if above.seen.min_runtime_s is not None:
-                return above.seen.min_runtime_s
-        return self._context.min_runtime_s
 
 
 def next_end(context: PreemptionContext, now: float) -> list[float]:

@@ -37,9 +37,8 @@ class Claimant:
 class EvictionRule(NamedTuple):
     name: str
     trigger: Callable[[Claimant], bool]  # whether the claimant has any candidates
-    candidates: Callable[
-        [Claimant, Gang], bool
-    ]  # by_group of a request: equal for gangs of one victim_group()
+    # by_group of a request: equal for gangs of one victim_group()
+    candidates: Callable[[Claimant, Gang], bool]
     limit: str  # what the candidates keep
 
 

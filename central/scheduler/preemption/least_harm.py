@@ -47,9 +47,8 @@ class LeastHarmProblem:
     allowed: Mapping[Allowance, int] = field(default_factory=dict)
     meter: WorkMeter = field(default_factory=WorkMeter)
     lacking: Vector = ()  # quota that the units must free together
-    accepts: Callable[[list[EvictionUnit]], bool] = lambda _: (
-        True
-    )  # what else the best set must meet
+    # What else the best set must meet.
+    accepts: Callable[[list[EvictionUnit]], bool] = lambda _: True
     by_row: dict[int, list[EvictionUnit]] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,11 @@ from central.scheduler.preemption.preemption_request import PreemptionContext, P
 from central.scheduler.state.gangs import Gang
 
 
+def waits(context: PreemptionContext, gang: Gang, now: float) -> bool:
+    """Returns whether a large claim of the gang waits."""
+    return bool(context.large_claim) and now < gang.counts.created + context.large_claim_wait_s
+
+
 def wait_until(
     context: PreemptionContext, gang: Gang, request: PlacementRequest, plan: PreemptionPlan
 ) -> tuple[float, str]:

@@ -17,7 +17,7 @@ from central.scheduler.inventory.pods import EVICTED, EVICTION_ENDED, Pod
 from central.scheduler.placement import PlacementRequest, same_devices
 from central.scheduler.preemption import preemption_plan
 from central.scheduler.preemption.claim_search import ClaimSearch
-from central.scheduler.preemption.disruption_budgets import BudgetKey
+from central.scheduler.preemption.disruption_budgets import disruptions_left
 from central.scheduler.preemption.preemption_request import (
     PreemptionContext,
     PreemptionPlan,
@@ -86,20 +86,18 @@ def blocking_budgets(
     if found is None:
         return ""
     budgets.blocked_a_request = True
-    names = sorted(budgets.disruptions(found.victims))
+    used = budgets.disruptions(found.victims)
+    left = disruptions_left(budgets, context.state.gangs.values())
+    names = sorted(name for name, count in used.items() if count > left[name]) or sorted(used)
     if not names:
         return ""
-    return f"preemption blocked by {_list_budgets(context, names)}"
-
-
-def _list_budgets(context: PreemptionContext, names: Sequence[BudgetKey]) -> str:
-    listed = []
-    for namespace, name in names[:3]:
-        left = max(context.budgets.seen[namespace, name].allowed, 0)
-        of = qualified(namespace, name)
-        listed.append(f"{of} ({wording.counted(left, 'disruption')} left)")
+    listed = [
+        f"{qualified(*name)} ({wording.counted(max(left[name], 0), 'disruption')} left)"
+        for name in names[:3]
+    ]
     more = ", ..." if len(names) > 3 else ""
-    return f"{wording.plural(len(names), 'PodDisruptionBudget')} {', '.join(listed)}{more}"
+    what = wording.plural(len(names), "PodDisruptionBudget")
+    return f"preemption blocked by {what} {', '.join(listed)}{more}"
 
 
 def start_evictions(

@@ -20,6 +20,7 @@ Design: docs/design/time-sharing.md
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -138,7 +139,7 @@ class TimeSharing:
         cost_s = gang.counts.suspension_s
         if cost_s is None or gang.never_evicted:
             return None
-        quantum_s = _quantum_of(queues, gang.queue)
+        quantum_s = queues.nearest(gang.queue, attrgetter("quantum_s"))
         if not quantum_s or cost_s / CHURN > LONGEST * quantum_s:
             return None
         if surplus_members.surplus_count(gang, gang.counts.placed):
@@ -251,15 +252,6 @@ def _stand(gang: Gang, turn: float | None) -> None:
     gang.preemption.turn = turn
     gang.attempt.rank = order.rank(gang)
     gang.attempt.run_time_s = order.backfill_time_s(gang)
-
-
-def _quantum_of(queues: Queues, name: str) -> float:
-    """Returns the quantum of the nearest queue that sets one, in seconds; 0: none does."""
-    queue = queues.by_name.get(name)
-    for above in queue.path if queue is not None and queues.enabled else ():
-        if above.seen.quantum_s is not None:
-            return above.seen.quantum_s
-    return 0.0
 
 
 def _contention(queues: Queues, queue: Queue | None) -> float:

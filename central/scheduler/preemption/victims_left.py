@@ -5,6 +5,7 @@ Design: docs/design/reclaim.md
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from central.scheduler.preemption import surplus_members
 from central.scheduler.queues.queue_claims import Loss
@@ -12,6 +13,7 @@ from central.scheduler.queues.shortfall import Shortfall
 from central.scheduler.state.gangs import Gang, GangKey
 
 MayGive = Callable[[Gang], bool]
+NONE_FIXED: Mapping[str, AbstractSet[GangKey]] = {}
 
 
 class VictimsLeft:
@@ -23,18 +25,22 @@ class VictimsLeft:
         shortfalls: list[Shortfall],
         suspended: Mapping[GangKey, Gang],
         among: frozenset[str] | None = None,
+        fixed: Mapping[str, AbstractSet[GangKey]] = NONE_FIXED,
     ) -> None:
         """may_give: answers alike for gangs of one victim_table.victim_group(). suspended: that may give as well.
-        among: the queues of the victims; None: any."""
+        among: the queues of the victims; None: any. fixed: by queue, the only gangs of it that may give."""
         self.may_give, self._suspended = may_give, suspended
         self.shortfalls, self.among = shortfalls, among
         self.skipped: set[GangKey] = set()
         self.spared: set[GangKey] = set()  # that may give surplus only
-        self.fixed: dict[str, set[GangKey]] = {}  # by queue: the only victims of it that are left
+        self._first_fixed = fixed
+        self.fixed = {queue: {*keys} for queue, keys in fixed.items()}
 
     def with_shortfalls(self, shortfalls: list[Shortfall]) -> "VictimsLeft":
         """The same choice at its beginning, with other quota that victims must free."""
-        return VictimsLeft(self.may_give, shortfalls, self._suspended, self.among)
+        return VictimsLeft(
+            self.may_give, shortfalls, self._suspended, self.among, self._first_fixed
+        )
 
     def allows(self, victim: Gang) -> bool:
         if victim.key in self.skipped:

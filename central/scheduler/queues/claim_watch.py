@@ -40,9 +40,8 @@ class ClaimWatch:
         self._version = -1
         self._next_look = 0.0
         self._waits = False
-        self.has_unreserved = (
-            False  # whether a gang has no reservation because of what queues are due
-        )
+        # Whether a gang has no reservation because of what queues are due.
+        self.has_unreserved = False
 
     def look(self, queues: Queues, now: float) -> bool:
         """Returns whether some queue may claim more than before, and another one may give it, or whether some queue is

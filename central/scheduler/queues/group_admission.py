@@ -83,9 +83,8 @@ class GroupAdmission:
             return gang.published.override is None or gang.published.override[0] != INQUEUE
         self.forget(gang.key)
         if not of_job and gang.published.override is not None:
-            gang.published.override = (
-                None  # known or not: a state that was built again knows no groups
-            )
+            # Known or not: a state that was built again knows no groups.
+            gang.published.override = None
         return False
 
     def check(

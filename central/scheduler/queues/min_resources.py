@@ -10,6 +10,8 @@ Design: docs/design/queues.md
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from central.model import wording
 from central.model.facts import PodSpec
 from central.model.resources import Sums, requested
@@ -101,7 +103,7 @@ def free(state: ClusterState, resource: str) -> int:
     if column is None:
         return 0
     closed = [columns.row[name] for name in state.node_sets.unschedulable if name in columns.row]
-    by_row = columns.gpus.count if resource == GPU else columns.free[:, column]
+    by_row = columns.gpus.count if resource == GPU else np.maximum(columns.free[:, column], 0)
     return int(by_row.sum()) - int(by_row[closed].sum())
 
 

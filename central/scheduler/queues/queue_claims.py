@@ -524,7 +524,7 @@ def may_take_whole(queues: Queues, claimant: Gang, victim: Gang, *, by_priority:
     )
     if mine is theirs or mine.error or theirs.error:
         return False
-    key = ("claim", *claimant.key)
+    key = ("claim", *claimant.key, claimant.missing())
     claim = queues.cache.get(key)
     if claim is None:
         pods = claimant.counts.waiting[: max(1, claimant.missing())]

@@ -11,7 +11,7 @@ Design: docs/design/queues.md
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from math import inf, log
@@ -91,6 +91,7 @@ class Queues:
         self._priorities = dict(SYSTEM_PRIORITIES)
         # past use of queues that are not there: that a leader before wrote down, or of namespaces without gangs
         self._kept: dict[str, tuple[float, QueuePast]] = {}
+        self._parts: dict[str, QueueHistory] = {}  # of namespaces in the state before, likewise
         self._stale = True  # whether a Queue changed since the tree was built
         self.settle()
 
@@ -160,6 +161,8 @@ class Queues:
             yield NamespaceSeen(name, own, self._namespace_queues.get(name, ""))
         for name, value in self._priorities.items():
             yield PrioritySeen(name, value)
+        if past := tuple(self.absent_past()):
+            yield PastUsageSeen(self.now, past)
 
     def histories(self) -> dict[str, QueueHistory]:
         """Returns what queues have used and received until now, by name."""
@@ -168,15 +171,24 @@ class Queues:
 
     def absent_past(self) -> Iterator[QueuePast]:
         """The past use, as of now, of namespaces that have no gangs in their queue."""
-        for name, (at, past) in self._kept.items() if self.half_life_s else ():
-            kept = DecayedUsage.kept(at, past.means)
-            if means := kept.means(self.now, {}, {}, self.half_life_s):
+        kept = {name: DecayedUsage.kept(at, past.means) for name, (at, past) in self._kept.items()}
+        kept |= {name: history.past_usage for name, history in self._parts.items()}
+        for name, usage in kept.items() if self.half_life_s else ():
+            if means := usage.means(self.now, {}, {}, self.half_life_s):
                 yield QueuePast(name, tuple(sorted(means.items())))
 
     def adopt_histories(self, before: Mapping[str, QueueHistory]) -> None:
-        for name, queue in self.by_name.items():
-            if (old := before.get(name)) is not None:
+        """The part of a namespace takes its own over when the first of its gangs is counted."""
+        for name, old in before.items():
+            if (queue := self.by_name.get(name)) is not None:
                 queue.keep_history(old, self.now)
+            elif "/" in name:
+                self._parts[name] = old
+
+    def nearest(self, name: str, term: Callable[[QueueSeen], float | None]) -> float | None:
+        """Returns the term of the queue, or of the nearest one above it that sets it; None: none does."""
+        path = self.by_name[name].path if name in self.by_name else ()
+        return next((each for above in path if (each := term(above.seen)) is not None), None)
 
     # --- gangs -----------------------------------------------------------------
 
@@ -319,6 +331,8 @@ class Queues:
         queue.path = (queue, *parent.path)
         insort(parent.children, queue, key=attrgetter("name"))
         self._restore_past(queue)
+        if (history := self._parts.pop(name, None)) is not None:
+            queue.keep_history(history, self.now)
         self.in_flight.outdated = True
         return queue
 

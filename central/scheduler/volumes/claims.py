@@ -98,8 +98,10 @@ class VolumeClaims:
     def _claim(self, fact: ClaimSeen | ClaimGone) -> list[str]:
         name = (fact.namespace, fact.name)
         if (before := self._claims.pop(name, None)) is not None:
-            for named in (before.volume, before.storage_class):
-                self._naming.get(named, set()).discard(name)
+            for named in {before.volume, before.storage_class}:
+                self._naming[named].discard(name)
+                if not self._naming[named]:
+                    del self._naming[named]
         bound = [
             each.volume for each in (before, fact) if isinstance(each, ClaimSeen) and each.bound
         ]

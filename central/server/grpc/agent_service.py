@@ -129,7 +129,7 @@ class AgentService:
             self._inbox(MemoryExceeded(request.node, over))
         now = time.monotonic()
         self._uses.record(request.node, wire.values(GpuUse, request.gpu_use), now)
-        if idle := self._uses.idle_on(request.node, now):
+        if (idle := self._uses.idle_on(request.node, now)) is not None:
             self._inbox(GpusIdle(request.node, idle))
         self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)

@@ -53,14 +53,15 @@ def test_what_the_driver_does_not_tell_is_not_idle(uses: GpuUses) -> None:
 
 def test_the_scheduler_is_told_of_idle_pods_once_a_minute(uses: GpuUses) -> None:
     reported(uses, 0.0, 0.0)
-    assert uses.idle_on("n", LEAST_S - 1) == ()
+    assert uses.idle_on("n", LEAST_S - 1) is None
     assert uses.idle_on("n", LEAST_S) == (("ns", "p", LEAST_S),)
-    assert uses.idle_on("n", LEAST_S + TELL_EVERY_S - 1) == ()
+    assert uses.idle_on("n", LEAST_S + TELL_EVERY_S - 1) is None
     reported(uses, LEAST_S + 30, 0.0)
     assert uses.idle_on("n", LEAST_S + TELL_EVERY_S) == (("ns", "p", LEAST_S + TELL_EVERY_S),)
     reported(uses, 500.0, 0.9)
-    assert uses.idle_on("n", 1000.0) == ()
-    assert uses.idle_on("other", 1000.0) == ()
+    assert uses.idle_on("n", 500.0) == (), "at once"
+    assert uses.idle_on("n", 1000.0) is None
+    assert uses.idle_on("other", 1000.0) is None
 
 
 def test_nothing_is_kept_of_pods_and_nodes_that_are_gone(uses: GpuUses) -> None:

@@ -301,6 +301,9 @@ def test_a_selector_asks_whether_a_value_or_list_includes_one(
         (f'device.attributes["{DRIVER}"].model.size() == 4', ["a", "b"]),
         ('quantity("1Gi").sub(quantity("2Gi")).sign() == -1', ["a", "b"]),
         ('quantity("2Gi").sub(quantity("2Gi")).sign() == 0', ["a", "b"]),
+        ('quantity("2k").asInteger() == 2000', ["a", "b"]),
+        ('quantity("1500m").asInteger() == 1', []),  # as in Kubernetes: it is no integer
+        ('quantity("1500m").isInteger() || quantity("9223372036854775808").isInteger()', []),
     ],
 )
 def test_a_selector_is_evaluated_on_each_device_that_it_may_tell_apart(

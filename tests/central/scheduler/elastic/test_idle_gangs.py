@@ -78,6 +78,14 @@ def test_one_busy_pod_keeps_the_gang() -> None:
     assert Cluster(lab()).idle(4000.0, g0=HOUR_S, g1=HOUR_S - 1) == {}
 
 
+def test_a_pod_that_is_busy_again_keeps_the_gang() -> None:
+    """Its node reports no idle pods any more; the other one had begun to idle later."""
+    made = Cluster(lab())
+    assert made.idle(4000.0, g0=HOUR_S, g1=HOUR_S - 60) == {}
+    made.step(GpusIdle(made.nodes["g-0"], ()), now=4030.0)
+    assert made.idle(4060.0, g1=HOUR_S) == {}
+
+
 def test_what_was_said_long_ago_does_not_count() -> None:
     made = Cluster(lab())
     assert made.idle(4000.0, g0=HOUR_S) == {}

@@ -229,12 +229,13 @@ def test_gangs_of_one_kind_of_pod_that_may_use_the_same_nodes_are_one_pool() -> 
         *running("x", 1, node="m", topology_required=RACK),
         *running("y", 1, node="n", topology_required=RACK),
         *running("z", 1, node="o", topology_required=RACK),
+        *running("w", 1, node="o", required_tier=1),
         *running("host", 1, node="m", topology_required="node"),
         *running("late", 1),
     )
-    names = ("a", "b", "c", "x", "y", "z", "host")
+    names = ("a", "b", "c", "x", "y", "z", "w", "host")
     gangs = [rig.elastic(name) for name in names]
-    line = {name: rank for rank, name in enumerate(("c", "y", "host", "x", "a", "z", "b"))}
+    line = {name: rank for rank, name in enumerate(("c", "y", "host", "x", "a", "z", "w", "b"))}
     for gang in gangs:
         gang.gang.attempt.rank = line[gang.gang.name]  # type: ignore[assignment]  # only compared
     gangs.append(rig.elastic("late", least=2))  # has not started
@@ -249,7 +250,7 @@ def test_gangs_of_one_kind_of_pod_that_may_use_the_same_nodes_are_one_pool() -> 
         (["y", "x"], first),
         (["host"], frozenset((row["m"],))),
         (["a"], None),
-        (["z"], second),
+        (["z", "w"], second),
     ]
 
 
@@ -260,10 +261,11 @@ def test_newcomers_join_those_of_their_kind_that_may_be_anywhere() -> None:
         *running("big", 1, gpus=2),
         *running("ends", 1),
         *running("tied", 1, topology_required=RACK),
+        *running("below", 1, required_tier=1),
         *running("new", 1),
         *running("late", 1),
     )
-    gangs = [rig.elastic(name) for name in ("a", "big", "ends", "tied")]
+    gangs = [rig.elastic(name) for name in ("a", "big", "ends", "tied", "below")]
     gangs[2].ending = True
     gangs.append(rig.elastic("late", least=2))
     new = rig.elastic("new")
@@ -272,7 +274,7 @@ def test_newcomers_join_those_of_their_kind_that_may_be_anywhere() -> None:
     for newcomer, line in ((0, ["new", "a"]), (2, ["a", "new"])):
         new.gang.attempt.rank = newcomer  # type: ignore[assignment]  # only compared
         gangs[0].gang.attempt.rank = 1  # type: ignore[assignment]
-        pool = pools.pool_with(gangs, [new], spec)
+        pool = pools.pool_with(rig.context, gangs, [new], spec)
         assert [gang.gang.name for gang in pool.gangs] == line
 
 

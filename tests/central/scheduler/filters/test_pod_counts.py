@@ -183,3 +183,19 @@ def test_domains_of_a_new_key_are_read_from_the_nodes_and_follow_them() -> None:
     found.put_node(0, node("n0", labels={"zone": "z1"}), 4)
     found.put_node(4, node("n4", labels={"zone": "z0"}), 5)
     assert found.domains("zone").of.tolist() == [1, 0, 1, -1, 0]
+
+
+def test_claims_and_nodes_that_are_gone_leave_nothing() -> None:
+    """New ones have new names: a column for each claim would be kept for ever."""
+    found = counts()
+    users = spec(volumes=Volumes(common=(("csi", "ns/shared"),), exclusive=("ns/one",)))
+    found.count(1, users, 2)
+    assert (*found.attached_for("ns/shared"), *found.claim_users("ns/one")) == (
+        *(0, 1, 0, 0),
+        *(0, 2, 0, 0),
+    )
+    found.count(1, users, -2)
+    assert found._claims == found._common == {}
+    found.put_limits("n0", {"csi": 3})
+    found.put_limits("n0", {})
+    assert found.recorded_limits() == []

@@ -213,6 +213,16 @@ def test_elastic_surplus_of_another_queue_leaves_by_priority_or_share() -> None:
     assert not may_evict(ELASTIC_SURPLUS, by(scheduler, "equal", ACROSS_QUEUES), victim)
 
 
+def test_elastic_surplus_of_another_queue_stays_if_the_claimant_needs_more_than_its_share() -> None:
+    """The minimum of a gang may change while its pods, and so what it asks for, stay as they are."""
+    scheduler = cluster(QueueSeen("a"), QueueSeen("b"), *job("elastic", 8, 1, queue="b", least=1))
+    arrive(scheduler, *job("new", 8, 1, queue="a", least=1))
+    asks, victim = by(scheduler, "new"), gang(scheduler, "elastic")
+    assert may_evict(ELASTIC_SURPLUS, asks, victim)
+    schedule_once(scheduler, [factories.gang("new", 8, queue="a")], NOW)
+    assert not may_evict(ELASTIC_SURPLUS, asks, victim)
+
+
 def running(name: str, rank: int, **other: object) -> PodSeen:
     pod = factories.pod(f"{name}-{rank}", 1, name, node="n", phase="Running", started=0.0)
     return replace(pod, **{"movable": True, **other})  # type: ignore[arg-type]  # a test's shorthand

@@ -172,6 +172,15 @@ def test_nobody_goes_for_nothing_where_a_budget_stands_in_the_way() -> None:
     assert "disruption budget" not in world.told["big"]
 
 
+def test_a_reason_lists_the_budgets_that_allow_too_little() -> None:
+    world = World(factories.node("a"), factories.node("b"))
+    world.step(0.0, *web("web", 1), *web("low", 1), factories.budget("low", 1))
+    world.step(1.0, factories.budget("web", 0))
+    world.step(2.0, *job("big", 2, created=2.0, priority=9))
+    blocked = "preemption blocked by PodDisruptionBudget ns/keep-web (0 disruptions left)"
+    assert blocked in world.told["big"]
+
+
 def test_who_is_covered_is_asked_before_anybody_goes() -> None:
     """The budget's status may be old: what the Eviction API says counts, and nobody else has gone."""
     world = World(factories.node("a"), factories.node("b"))
@@ -218,7 +227,7 @@ def test_what_is_being_evicted_is_spent_already() -> None:
     world.step(2.0, *job("urgent", 1, created=2.0, priority=3))
     world.step(2.5, *job("second", 1, created=2.5, priority=3))
     assert len(world.evicted) == 1
-    assert "PodDisruptionBudget ns/keep-w (1 disruption left)" in world.told["second"]
+    assert "PodDisruptionBudget ns/keep-w (0 disruptions left)" in world.told["second"]
 
 
 def test_surplus_that_is_being_evicted_is_spent_though_its_gang_tries_to_grow() -> None:

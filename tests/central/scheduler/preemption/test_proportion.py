@@ -82,3 +82,16 @@ def test_pods_without_requests_do_not_wait_for_victims_of_their_queue() -> None:
     world.step(1.0, factories.pod("low", cpu=0))
     world.step(CREATED, factories.pod("high", cpu=0, priority=10, created=CREATED))
     assert world.evicted == ["low"]
+
+
+def test_a_gang_that_has_waited_does_not_wait_again_behind_a_newer_equal_one() -> None:
+    """The newer one is shorter, so it comes first behind the head of the queue, and is refused."""
+    world = world_with_a_large_gang()
+    huge = job("huge", 4, 8, queue="b", created=CREATED)
+    old = job("old", 1, 1, 7200.0, queue="b", created=CREATED + 1)
+    world.step(CREATED + 1, *huge, *old)
+    assert not world.evicted
+    now = CREATED + 1 + WAIT_S
+    world.step(now, *job("new", 1, 1, 60.0, queue="b", created=now))
+    assert world.evicted == ["large-0", "large-1"]
+    assert "evicted once" not in world.told["old"]

@@ -158,3 +158,11 @@ def test_later_pods_of_a_gang_that_has_started_need_only_what_they_request() -> 
     world.step(2.0, factories.pod("high", cpu=3_000, created=3.0, priority=9))
     assert "high" in world.began
     assert world.step(3.0, executor("one", 1)) == ["one-executor-1"]
+
+
+def test_a_node_with_more_than_it_has_takes_nothing_from_the_others() -> None:
+    """Its allocatable amounts have shrunk while pods ran on it."""
+    world = World(NODE, factories.node("b", gpus=0, cpu=8_000))
+    world.step(1.0, factories.pod("p", cpu=8_000, node="b", phase="Running"))
+    world.step(2.0, factories.node("b", gpus=0, cpu=2_000))
+    assert world.step(3.0, *spark("one")) == ["one-driver-0"]

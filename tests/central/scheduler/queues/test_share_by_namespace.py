@@ -111,12 +111,14 @@ def test_it_decides_as_queues_of_the_namespaces(seed: int, half_life_s: float) -
 
 
 def test_past_use_counts_when_a_namespace_comes_back() -> None:
-    """Also after a change of leaders."""
-    for changes in (False, True):
+    """Also after a change of leaders, and when the state was built again."""
+    for changes in ("", "leader", "state"):
         there = World(*nodes(8), queue("team", by_namespace=True), half_life_s=24 * HOUR)
         there.step(0.0, *jobs("a", 8, runs_for_s=HOUR))
         there.step(HOUR)  # nothing of it is left
-        if changes:
+        if changes == "state":
+            rebuild(there.cluster)
+        if changes == "leader":
             past = read(there)
             assert "a/team" in {each.name for each in past.queues}
             there = World(*nodes(8), queue("team", by_namespace=True), half_life_s=24 * HOUR)
@@ -127,6 +129,24 @@ def test_past_use_counts_when_a_namespace_comes_back() -> None:
         ]
         there.step(HOUR + 10.0, *again)
         assert running(there) == {"b": 1}, changes
+
+
+@pytest.mark.parametrize("half_life_s", [0.0, HOUR])
+def test_the_past_of_a_namespace_is_that_of_the_state_before(half_life_s: float) -> None:
+    there = World(*nodes(8), queue("team", by_namespace=True), half_life_s=half_life_s)
+    there.step(0.0, *jobs("a", 12))
+    there.step(60.0, *jobs("b", 1, gpus=8))
+    there.step(1000.0)
+
+    def past() -> dict[str, float]:
+        tree = there.cluster.queues
+        return {name: tree.received(tree.by_name[name]) for name in ("a/team", "b/team")}
+
+    before = past()
+    assert before["a/team"] > before["b/team"]
+    rebuild(there.cluster)
+    there.step(1000.0)
+    assert past() == before
 
 
 def test_a_switch_moves_what_runs() -> None:

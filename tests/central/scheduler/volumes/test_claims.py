@@ -156,3 +156,15 @@ def test_a_volume_that_two_pods_share_counts_once_before_it_is_attached() -> Non
     limits = [AttachLimits(name, (("disk", 1),)) for name in "ab"]
     assert len(bound(schedule_once(scheduler, [claim, volume, *limits, *pods], 0.0))) == 2
     check_invariants(scheduler)
+
+
+def test_claims_that_are_gone_leave_nothing() -> None:
+    """Each claim has a volume of a name of its own."""
+    scheduler = racks()
+    bound_claim = ClaimSeen("ns", "data", "v", bound=True, storage_class="fast")
+    for fact in (ClaimSeen("ns", "data", storage_class="fast"), bound_claim):
+        schedule_once(scheduler, [fact], 0.0)
+    storage = scheduler.state.podclasses.storage
+    assert storage._naming == {"v": {("ns", "data")}, "fast": {("ns", "data")}}
+    schedule_once(scheduler, [ClaimGone("ns", "data")], 1.0)
+    assert storage._naming == {}
