@@ -116,7 +116,8 @@ def leave_out_volumes(obj: Json) -> None:
         return
     if obj.get("kind") == "Job":
         spec.pop("volumes", None)  # which the Job controller claims
-    for part in (spec, *(spec.get("tasks") or ())):
+    tasks = spec.get("tasks")
+    for part in (spec, *(tasks if isinstance(tasks, list) else ())):
         template = part.get("template") if isinstance(part, dict) else None
         inside = template.get("spec") if isinstance(template, dict) else part
         if isinstance(inside, dict) and isinstance(inside.get("volumes"), list):

@@ -11,11 +11,8 @@ from central.model.json_types import Json
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
 
-EVENTS_MOST, BYTES_MOST, PAGES_MOST = (
-    1000,
-    4 << 20,
-    20,
-)  # of a namespace, in the order of their names
+EVENTS_MOST, BYTES_MOST = 1000, 4 << 20  # of a page
+PAGES_MOST = 20  # of a namespace, in the order of the Events' names
 
 
 class KubeEvents:
@@ -32,14 +29,13 @@ class KubeEvents:
         try:
             for _ in range(PAGES_MOST):
                 page = client.get(f"{path}{more}", 10.0, most_bytes=BYTES_MOST)
+                found = page["items"]
                 rows += [
-                    _row(each)
-                    for each in page["items"]
-                    if each["involvedObject"].get("name") in names
+                    _row(each) for each in found if each["involvedObject"].get("name") in names
                 ]
-                if not (token := page["metadata"].get("continue")):
+                if not (rest := page["metadata"].get("continue")):
                     break
-                more = f"&continue={quote(token, safe='')}"
+                more = f"&continue={quote(rest, safe='')}"
         except StatusError as error:
             status = error.status if error.status in (401, 403) else 503
             raise RequestRefused(status, f"Events can't be read: {error}") from error

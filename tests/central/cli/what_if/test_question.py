@@ -84,6 +84,15 @@ def test_claims_of_volumes_keep_no_pod_from_its_place() -> None:
     assert [each["name"] for each in there.objects[-1]["spec"]["volumes"]] == ["c"]
 
 
+@pytest.mark.parametrize("tasks", [5, "w", {"a": 1}, [5]])
+def test_a_submitted_job_with_tasks_of_a_wrong_type_is_refused_in_words(tasks: Any) -> None:
+    job: Json = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    job |= {"metadata": {"name": "new", "namespace": "default"}, "spec": {"tasks": tasks}}
+    submit = [(documents.SourceLocation("f", 0), job)]
+    with pytest.raises(documents.BadInput, match=r"is not a list|wrong type"):
+        question.answer(cluster(), {}, Change(submit=submit), flags(), 60.0)
+
+
 @pytest.mark.parametrize("part", ["cordon", "drain", "queues", "without", "submit"])
 def test_a_change_of_one_part_is_one(part: str) -> None:
     assert Change(**{part: ["x"]})  # type: ignore[arg-type]  # one of its sequences
