@@ -188,7 +188,8 @@ def report(files: list[Path], found: Generation) -> dict[str, Any]:
     failed: set[int] = set()
     for file in files:
         tried = ""
-        for line in file.read_text().splitlines() if file.exists() else ():
+        lines = file.read_text().split("\n") if file.exists() else [""]
+        for line in lines[:-1]:  # the last one was not ended
             word, other, *rest = line.split(" ")
             member = str(found.members[int(other)].member)
             if word == "took":

@@ -1,6 +1,6 @@
 """Parsed JSON objects, such as a Kubernetes object or a part of one: their types, and merging them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Json = dict[str, Any]
@@ -19,3 +19,8 @@ def json_merge(whole: ReadOnlyJson, patch: ReadOnlyJson) -> Json:
         else:
             result[key] = value
     return result
+
+
+def replacing_patch(names: Iterable[str], wanted: ReadOnlyJson) -> Json:
+    """The part of a merge patch that replaces a map which has these names: null for those that are not wanted."""
+    return {**wanted, **dict.fromkeys(sorted(set(names) - wanted.keys()))}

@@ -256,8 +256,8 @@ class _Leader(NamedTuple):
             records.adopt(history.open_records())
             made = HistoryRecorder(history, observed.allocations, records, loop, surveyor)
             _start(made, stack)
-        asked = what_if_process(settings, client, self.credentials, server, what_if)
-        serve_console(settings, client, self.credentials, services.api, stack, what_if=asked)
+        asked = what_if_process(settings, client, server, what_if)
+        serve_console(settings, client, server, services.api, stack, what_if=asked)
         self._schedule(services, stack)
 
     def _schedule(self, services: GrpcServices, stack: ExitStack) -> None:

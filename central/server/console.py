@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 def serve_console(
     settings: Settings,
     client: Client,
-    credentials: tls.Credentials,
+    server: Server,
     api: WebApi,
     stack: ExitStack,
     *,
@@ -38,7 +38,8 @@ def serve_console(
     events = KubeEvents(client.address())
 
     def make() -> WebServer:
-        context = tls.server_context(credentials) if settings.console_url else None
+        secure = settings.console_url != ""
+        context = tls.server_context(lambda: server.credentials) if secure else None
         return WebServer(
             settings.console_listen,
             api,
@@ -75,11 +76,7 @@ def _proxy(settings: Settings) -> FrontProxy | None:
 
 
 def what_if_process(
-    settings: Settings,
-    client: Client,
-    credentials: tls.Credentials,
-    server: Server,
-    command: Sequence[str],
+    settings: Settings, client: Client, server: Server, command: Sequence[str]
 ) -> WhatIfProcess | None:
     """The process that answers the console's questions; None: it offers none."""
     if not command or not settings.console_what_if_mib:
@@ -88,7 +85,7 @@ def what_if_process(
     reached = "localhost" if host in ("", "0.0.0.0", "[::]") else host
     scheduler = {
         "server": f"{reached}:{server.port}",
-        "ca": credentials.ca.decode(),
+        "ca": server.credentials.ca.decode(),
         "server_name": tls.names(settings.namespace)[0],
     }
     mib = min(settings.console_what_if_mib, 1 << 24)

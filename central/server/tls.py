@@ -4,6 +4,7 @@ years and the certificate for 90 days. Agents and users trust the CA, so a renew
 import ipaddress
 import os
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -105,9 +106,23 @@ def renewed(old: Credentials, namespace: str, now: datetime) -> Credentials:
     return _signed(old.ca, old.ca_key, namespace, now)
 
 
-def server_context(credentials: Credentials) -> ssl.SSLContext:
-    """TLS of a server with the certificate. Through a file in memory, because ssl reads only files and the container's
-    file system is read-only."""
+def server_context(current: Callable[[], Credentials]) -> ssl.SSLContext:
+    """TLS of a server. A connection gets the certificate that is current when it begins."""
+    known = current()
+    context = served = _server_context(known)
+
+    def choose(connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
+        nonlocal known, served
+        if (now := current()) != known:
+            known, served = now, _server_context(now)
+        connection.context = served
+
+    context.sni_callback = choose
+    return context
+
+
+def _server_context(credentials: Credentials) -> ssl.SSLContext:
+    """Through a file in memory, because ssl reads only files and the container's file system is read-only."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with os.fdopen(os.memfd_create("tls"), "wb", buffering=0) as file:

@@ -117,6 +117,8 @@ class Worker:
                 self._after(RETRY_S, job)
             except StatusError as error:
                 log.warning("refused: %s", error)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                log.warning("a pod is not well formed: %r", error)  # the others of the node run
 
     def _next(self) -> Callable[[], None] | None:
         while True:

@@ -79,14 +79,16 @@ def redacted(text: str) -> str:
 
 def write(file: Path, client: Client, found: Installation, lines: list[str]) -> None:
     """Writes the archive, which must not exist, for its owner alone. lines: what the doctor said. Raises OSError,
-    Unreachable."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as output, tarfile.open(fileobj=output, mode="w:gz") as made:
+    Unreachable, and leaves no part of a file then."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as made:
         for name, content in _contents(client, found, lines):
             data = redacted(content).encode()
             entry = tarfile.TarInfo(f"lockstep-doctor/{name}")
             entry.size, entry.mtime = len(data), int(found.now)
             made.addfile(entry, io.BytesIO(data))
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
+        output.write(archive.getvalue())
 
 
 def _contents(client: Client, found: Installation, lines: list[str]) -> Iterator[tuple[str, str]]:
@@ -121,7 +123,7 @@ def _kept(kind: str, obj: Json) -> Json:
 
 
 def _log(client: Client, namespace: str, name: str) -> str:
-    path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}/log?tailLines={LOG_LINES}"
+    path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}/log?tailLines={LOG_LINES}&limitBytes={MOST_LOG}"
     reply = client.request("GET", path, timeout_s=30.0, most_bytes=MOST_LOG)
     if not reply.ok:
         return f"not read: {reply.error().status} {reply.error().message}\n"

@@ -52,6 +52,10 @@ class Api:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def within(self, namespace: str) -> Self:
+        """The same client in a namespace that an object names itself."""
+        return type(self)(self._client, namespace)
+
     def close(self) -> None:
         self._client.close()
 

@@ -29,32 +29,32 @@ def run(api: Api, args: argparse.Namespace) -> int:
         raise CannotDo(f"{first[0]}; nothing was created")
     if args.follow and sum(map(_is_job, objects)) != 1:
         raise CannotDo("--follow takes one job; nothing was created")
-    jobs = []
+    jobs: list[tuple[Api, str]] = []
     for kind, obj, sentences in zip(kinds, objects, warned, strict=True):
         for warning in sentences:
             print(terminal_table.printable(f"lockstep: warning: {warning}"), file=sys.stderr)
         made = api.create(kind, obj)
         meta = made["metadata"]
         print(f"{named(kind, meta.get('namespace', ''), meta['name'])} created", flush=True)
-        jobs += [meta["name"]] if _is_job(obj) else []
+        jobs += [(api.within(meta["namespace"]), meta["name"])] if _is_job(obj) else []
     if args.follow:
-        return _follow(api, jobs)
-    return _wait(api, jobs) if args.wait else 0
+        return _follow(*jobs[0])
+    return _wait(jobs) if args.wait else 0
 
 
-def _follow(api: Api, jobs: list[str]) -> int:
+def _follow(api: Api, name: str) -> int:
     """The output of one job until it ends; then 0 if it is Completed, else 1."""
     options = argparse.Namespace(
-        chosen=jobs[0], follow=True, task="", container="", tail=None, timestamps=False, previous=False
+        chosen=name, follow=True, task="", container="", tail=None, timestamps=False, previous=False
     )  # fmt: skip
     follow.logs(api, options)
-    return follow.watch_job(api, jobs[0], lambda _: None)
+    return follow.watch_job(api, name, lambda _: None)
 
 
-def _wait(api: Api, jobs: list[str]) -> int:
+def _wait(jobs: list[tuple[Api, str]]) -> int:
     """0 if all are Completed, else 1. Says what each waits for."""
     codes = [0]
-    for name in jobs:
+    for api, name in jobs:
         head = f"job {name}: " if len(jobs) > 1 else ""
         say = partial(_say, head)
         codes.append(follow.watch_job(api, name, say, until_never=True))

@@ -27,7 +27,8 @@ def warnings(api: Api, job: Json) -> Iterator[str]:
     queues = {each["metadata"]["name"]: each for each in listed or ()}
     if listed is not None and queue not in (*queues, DEFAULT):
         yield f"queue {queue} does not exist{did_you_mean(queue, queues)}; the job waits for it"
-    tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
+    given = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
+    tasks = [task for task in given if task.get("replicas") != 0]
     each = [_gpus(task) for task in tasks]
     nodes = _all(api, BY_KIND["Node"]) or []
     yield from _level(

@@ -32,6 +32,7 @@ NOTES = {  # for users who lack a right
     "queues": "only the queues of your gangs: you may not get queues",
 }
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
+KEY = re.compile(rb"\x1b\[[0-9;]*[@-~]|\x1bO.|\x1b.|.", re.DOTALL)  # one key's code
 TICK_S = 0.2  # between two looks at the terminal's size and at new answers
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 CODES = {
@@ -149,10 +150,15 @@ def _keys(wait_s: float) -> Sequence[str]:
             typed = os.read(sys.stdin.fileno(), 64)
             if not typed:
                 return ["q"]  # the terminal is gone
-            if typed in CODES:
-                return [CODES[typed]]
-            return [CODES.get(bytes([byte]), chr(byte)) for byte in typed if byte != 0x1B]
+            return typed_keys(typed)
     return []
+
+
+def typed_keys(typed: bytes) -> Sequence[str]:
+    """Returns the keys, of which a held key or a turned wheel gives several at once. Unknown codes are left out."""
+    codes = KEY.findall(typed)
+    keys = [CODES.get(code, code.removeprefix(b"\x1b").decode(errors="replace")) for code in codes]
+    return [key for key in keys if len(key) == 1 or key in CODES.values()]
 
 
 @contextmanager

@@ -39,6 +39,7 @@ KINDS = tuple(
     )
 )
 LEAVES = f"{DOMAIN}/leaves-at"
+CLAIMED = ("persistentVolumeClaim", "ephemeral")  # volumes of pods
 SHORTEST_S = 1.0  # of a pod that has run for longer than it said
 
 
@@ -105,6 +106,26 @@ def as_document(obj: Json, now: datetime) -> Json | None:
         annotations[RUNS_FOR] = _rest(annotations[RUNS_FOR], status.get("startTime"), now)
     metadata["annotations"] = annotations
     return obj
+
+
+def leave_out_volumes(obj: Json) -> None:
+    """Removes the volumes of claims from a pod, or from an object with pod templates: the claims themselves are not
+    read, and the pods would wait for them."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if obj.get("kind") == "Job":
+        spec.pop("volumes", None)  # which the Job controller claims
+    tasks = spec.get("tasks")
+    for part in (spec, *(tasks if isinstance(tasks, list) else ())):
+        template = part.get("template") if isinstance(part, dict) else None
+        inside = template.get("spec") if isinstance(template, dict) else part
+        if isinstance(inside, dict) and isinstance(inside.get("volumes"), list):
+            inside["volumes"] = [each for each in inside["volumes"] if not _is_claimed(each)]
+
+
+def _is_claimed(volume: object) -> bool:
+    return isinstance(volume, dict) and not volume.keys().isdisjoint(CLAIMED)
 
 
 def _rest(runs_for: str, started: str | None, now: datetime) -> str:

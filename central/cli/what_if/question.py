@@ -60,6 +60,8 @@ def answer(
     horizon_s: float,
 ) -> Answer:
     """hardware: by node, as `lockstep topology -o json` prints it. Raises BadChange and BadInput."""
+    for each in (*cluster.objects, *(obj for _, obj in change.submit)):
+        live_cluster.leave_out_volumes(each)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         live_cluster.add_hardware(cluster.objects, hardware, Path(folder))
         changed, drained = _changed(change, cluster.objects, flags)

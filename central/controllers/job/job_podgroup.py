@@ -6,7 +6,7 @@ from typing import Any
 from central.controllers.job.pod_tally import PodTally
 from central.model.facts import GangSeen
 from central.model.jobspec import JobSpec, TaskSpec, group_name, owner
-from central.model.json_types import ReadOnlyJson
+from central.model.json_types import ReadOnlyJson, replacing_patch
 
 NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 WITH_LIMITS = ("cpu", "memory", "ephemeral-storage")
@@ -65,8 +65,8 @@ def size(job: JobSpec, tasks: Sequence[TaskSpec]) -> dict[str, Any]:
 
 
 def size_patch(size: ReadOnlyJson, seen: GangSeen, written: object) -> ReadOnlyJson:
-    """The merge patch that gives the PodGroup this size. Such a patch merges maps, so entries that are no longer
-    needed are named as null. written: the size as last written, which the watch may not show yet."""
+    """The merge patch that gives the PodGroup this size. written: the size as last written, which the watch may not
+    show yet."""
     resources = {name for name, _ in seen.min_resources}
     before = {
         "minTaskMember": {task for task, _ in seen.task_min},
@@ -77,8 +77,7 @@ def size_patch(size: ReadOnlyJson, seen: GangSeen, written: object) -> ReadOnlyJ
     last = written if isinstance(written, dict) else {}
     found = dict(size)
     for field, names in before.items():
-        gone = (names | set(last.get(field) or ())) - set(size[field])
-        found[field] = {**size[field], **dict.fromkeys(sorted(gone))}
+        found[field] = replacing_patch(names | set(last.get(field) or ()), size[field])
     return found
 
 

@@ -223,6 +223,8 @@ class DecisionExecutor:
         if isinstance(fact, BindFailed | EvictDone | Answered) and fact.why:
             level = logging.INFO if fact.why == objects_writer.GONE else logging.WARNING
             log.log(level, "%s: %s", _describe(ticket.decision), fact.why)
+        if isinstance(ticket.decision, Bind):
+            self._volume_binder.forget(ticket.decision)
         self._deliver(ticket, fact, RELEASES_MOST)
 
     def _deliver(self, ticket: Ticket, fact: OutcomeFact, releases: int) -> None:

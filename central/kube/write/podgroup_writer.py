@@ -9,7 +9,7 @@ from central.kube.resource_paths import BY_KIND
 from central.kube.transport.http_client import MERGE, Client
 from central.kube.write.pod_requests import Refused, checked
 from central.kube.write.retrying import Retry, call, object_of
-from central.model.json_types import Json
+from central.model.json_types import Json, replacing_patch
 from central.model.pending_causes import CAUSES
 from central.model.phases import COMPLETED, RUNNING
 from protos.names import GANG_OF
@@ -64,13 +64,11 @@ class PodGroupWriter:
         if found != gang.gang:
             whose = f"that of {found}" if found else "not one that Lockstep writes"
             raise Refused(f"PodGroup {gang.namespace}/{gang.name} of {gang.gang} is {whose}")
-        tasks = wanted["spec"].get("minTaskMember")
-        if tasks:  # a merge patch leaves the entries that it does not name
-            there = (known.get("spec") or {}).get("minTaskMember") or {}
-            tasks = {**dict.fromkeys(there), **tasks}
+        there = (known.get("spec") or {}).get("minTaskMember") or ()
+        tasks = replacing_patch(there, wanted["spec"].get("minTaskMember") or {})
         changes = {
             "metadata": {"ownerReferences": wanted["metadata"]["ownerReferences"]},
-            "spec": {**wanted["spec"], "minTaskMember": tasks},
+            "spec": {**wanted["spec"], "minTaskMember": tasks or None},
         }
         self._patch(path, changes)
 

@@ -42,9 +42,11 @@ class VolumeBinder:
                 unbound.append(error)
         if not why and unbound:
             raise unbound[0]
-        for name, _ in bind.claims:
-            self._selected.discard((bind.pod, name))
         return why
+
+    def forget(self, bind: Bind) -> None:
+        """The binding is over, however it ended: another one of the pod begins anew."""
+        self._selected.difference_update((bind.pod, name) for name, _ in bind.claims)
 
     def _bind_claim(self, bind: Bind, name: str, volume: str) -> str:
         """volume: "" if it must be provisioned."""

@@ -66,7 +66,7 @@ class Server:
         renew_every_s: float = RENEW_EVERY_S,
     ) -> None:
         self.proxy = proxy
-        self._credentials = credentials
+        self.credentials = credentials
         self._services = services
         self._renew = renew
         self._renew_every_s = renew_every_s
@@ -108,7 +108,9 @@ class Server:
     async def _serve(self) -> None:
         server = await self._new_server()
         self._started.set_result(None)
-        while not await self._ends_within(self._renew_every_s):
+        wait_s = 0.0  # the certificate of a replica that was a standby for weeks is old
+        while not await self._ends_within(wait_s):
+            wait_s = self._renew_every_s
             if await self._renewed():
                 earlier, server = server, await self._new_server()
                 task = asyncio.create_task(earlier.stop(_DRAIN_S))
@@ -122,7 +124,7 @@ class Server:
         server = grpc.aio.server(options=_OPTIONS)
         for add_to in self._services:
             add_to(server)
-        pair = (self._credentials.key, self._credentials.certificate + self._credentials.ca)
+        pair = (self.credentials.key, self.credentials.certificate + self.credentials.ca)
         port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
         await server.start()
         self.proxy.target = port
@@ -137,16 +139,16 @@ class Server:
         """Reads the certificate again, and returns whether it has changed."""
         if self._renew is None:
             return False
-        earlier = self._credentials
+        earlier = self.credentials
         try:
-            self._credentials = await self._loop.run_in_executor(None, self._renew)
+            self.credentials = await self._loop.run_in_executor(None, self._renew)
         except Exception as error:  # noqa: BLE001 - the present certificate may be valid for weeks
             log.warning(
                 "could not renew the certificate: %s; retrying in %.0f h",
                 error,
                 self._renew_every_s / 3600,
             )
-        return self._credentials != earlier
+        return self.credentials != earlier
 
 
 def serve(

@@ -41,7 +41,7 @@ UNKNOWN_MODEL = "unknown"
 class Allocation:
     """units: GPU equivalents in GPU_UNITS. Times are Unix time in whole milliseconds."""
 
-    uid: str  # of the pod, or held:NAMESPACE/GANG
+    uid: str  # of the pod, or held:NAMESPACE/GANG, or of a pod without one held:NAMESPACE/POD (pod)
     kind: str
     namespace: str
     queue: str
@@ -200,7 +200,7 @@ class AllocationLog:
         row = held.place.rows[held.withheld[:, 0].argmax()]
         users = sorted({pod.seen.service_account or "default" for pod in gang.members.values()})
         return Allocation(
-            f"{HELD}:{gang.namespace}/{gang.name}",
+            f"{HELD}:{gang.namespace}/{gang.name}{'' if gang.key[2] else ' (pod)'}",
             HELD,
             gang.namespace,
             held.queue,

@@ -41,6 +41,14 @@ class ClusterRecords:
             self.records[each["name"]] = GangRecord.read(each)
             self._states[each["name"]] = each["state"]
 
+    def end_missed(self, now: float) -> None:
+        """Ends the records of nodes and queues that were deleted while no scheduler ran."""
+        nodes, queues = self._scheduler.state.nodes, self._scheduler.queues
+        for name in [*self._states]:
+            kind, _, own = name.partition("/")
+            if not (own in nodes if f"{kind}/" == NODE else queues.is_declared(own)):
+                self._look(name, None, now)
+
     def observe(self, facts: Sequence[Fact], now: float) -> None:
         for fact in facts:
             match fact:

@@ -125,6 +125,7 @@ class GangRecords:
                 self._of_pod.update(dict.fromkeys(gang.members, gang.key))
                 self._look(gang.key, now)
             self._end_missed(now)
+            self.cluster.end_missed(now)
         self.cluster.observe(facts, now)
         touched = dict.fromkeys(named for named in map(self._key, facts) if named is not None)
         gangs = self._scheduler.state.gangs

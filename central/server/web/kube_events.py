@@ -11,7 +11,8 @@ from central.model.json_types import Json
 from central.server.web.web_request import Request
 from protos.common.http_server import RequestRefused
 
-EVENTS_MOST, BYTES_MOST = 1000, 4 << 20  # of a namespace, read at a time
+EVENTS_MOST, BYTES_MOST = 1000, 4 << 20  # of a page
+PAGES_MOST = 20  # of a namespace, in the order of the Events' names
 
 
 class KubeEvents:
@@ -24,9 +25,17 @@ class KubeEvents:
         latest first. Raises RequestRefused."""
         namespace, names = request.text("namespace"), request.query.get("names", "").split(",")
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events?limit={EVENTS_MOST}"
-        client = Client(as_user(self._api_server, token))
+        client, rows, more = Client(as_user(self._api_server, token)), list[Json](), ""
         try:
-            found = client.get(path, 10.0, most_bytes=BYTES_MOST)["items"]
+            for _ in range(PAGES_MOST):
+                page = client.get(f"{path}{more}", 10.0, most_bytes=BYTES_MOST)
+                found = page["items"]
+                rows += [
+                    _row(each) for each in found if each["involvedObject"].get("name") in names
+                ]
+                if not (rest := page["metadata"].get("continue")):
+                    break
+                more = f"&continue={quote(rest, safe='')}"
         except StatusError as error:
             status = error.status if error.status in (401, 403) else 503
             raise RequestRefused(status, f"Events can't be read: {error}") from error
@@ -34,7 +43,6 @@ class KubeEvents:
             raise RequestRefused(503, f"Events can't be read: {error}") from error
         finally:
             client.close()
-        rows = [_row(each) for each in found if each["involvedObject"].get("name") in names]
         return {"rows": sorted(rows, key=lambda row: row["at"], reverse=True)}
 
 

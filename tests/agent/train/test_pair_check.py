@@ -174,3 +174,11 @@ def test_a_report_has_the_slowest_process_and_what_did_not_end(tmp_path: Path) -
     report = pair_check.report(files, generation(4))
     assert report == {"seconds": {"11": 0.7}, "failed": [12, 13]}
     assert json.dumps(report)
+
+
+@pytest.mark.parametrize("part", ["t", "took", "took 2", "took 2 0.", "wrong 2"])
+def test_a_line_that_was_not_ended_does_not_count(tmp_path: Path, part: str) -> None:
+    """The disk of the node is full, or the process was killed within a line."""
+    (tmp_path / "0").write_text(f"try 1\ntook 1 0.5\ntry 2\n{part}")
+    report = pair_check.report([tmp_path / "0"], generation(4))
+    assert report == {"seconds": {"11": 0.5}, "failed": [12]}

@@ -17,15 +17,17 @@ __all__ = ["cluster"]  # the fixture
 
 
 @contextmanager
-def controller(client: Client, *states: dict[str, Any], jobs: int = 1) -> Iterator[None]:
+def controller(
+    client: Client, *states: dict[str, Any], jobs: int = 1, where: str = JOBS
+) -> Iterator[None]:
     """Writes these states into each new Job, one after the other."""
 
     def work() -> None:
-        eventually(lambda: len(client.get(JOBS)["items"]) >= jobs)
+        eventually(lambda: len(client.get(where)["items"]) >= jobs)
         for state in states:
-            for job in client.get(JOBS)["items"]:
+            for job in client.get(where)["items"]:
                 changed = orjson.dumps({**job, "status": {"state": state}})
-                path = f"{JOBS}/{job['metadata']['name']}/status"
+                path = f"{where}/{job['metadata']['name']}/status"
                 assert client.request("PUT", path, changed).ok
 
     thread = threading.Thread(target=work)
@@ -93,3 +95,15 @@ def test_all_jobs_of_a_file_are_waited_for(
             line.startswith(f"job {name}: ") and line.endswith("Completed")
             for line in output.splitlines()
         )
+
+
+@pytest.mark.parametrize("flag", ["--wait", "--follow"])
+def test_a_job_of_another_namespace_is_waited_for(
+    flag: str, lockstep: Lockstep, client: Client, put: Callable[[str, Any], Any], tmp_path: Any
+) -> None:
+    put("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(lockstep("job", "run", "j", "-i", "x", "-n", "team", "--dry-run"))
+    with controller(client, {"phase": "Completed"}, where=JOBS.replace("default", "team")):
+        output = lockstep("job", "run", "-f", str(manifest), flag)
+    assert output.startswith("job team/j created\n")

@@ -1,9 +1,11 @@
 """`lockstep job run` says at once what cannot be."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from central.cli.main import main
 from tests.central.cli.run_cli import Lockstep
@@ -68,3 +70,18 @@ def test_a_level_that_no_node_has(
 def test_a_class_where_there_is_none(lockstep: Lockstep) -> None:
     said = lockstep("job", "run", "j", "--priority", "high", "--wait", code=2)
     assert "PriorityClass high does not exist; the pods cannot be created; nothing was" in said
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_task_without_pods_needs_nothing(
+    lockstep: Lockstep, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = tmp_path / "job.yaml"
+    one = lockstep("job", "run", "j", "-i", "x", "-g", "8", "-q", "research", "--dry-run")
+    job = yaml.safe_load(one)
+    resting = json.loads(json.dumps(job["spec"]["tasks"][0]).replace('"8"', '"16"'))
+    job["spec"]["tasks"].append({**resting, "name": "later", "replicas": 0})
+    del job["spec"]["minAvailable"]
+    manifest.write_text(json.dumps(job))
+    assert main(("job", "run", "-f", str(manifest))) == 0
+    assert capsys.readouterr().err == ""

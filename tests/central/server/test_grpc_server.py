@@ -60,6 +60,17 @@ def test_new_connections_see_the_renewed_certificate(caplog: pytest.LogCaptureFi
         server.stop()
 
 
+def test_a_standby_that_takes_over_renews_its_certificate_at_once() -> None:
+    now = datetime.now(UTC)
+    first = tls.issue("ns", now)
+    later = tls.renewed(first, "ns", now + timedelta(days=80))
+    server = grpc_server.serve("127.0.0.1:0", first, [], renew=lambda: later)
+    try:
+        eventually(lambda: shown(server) == later.certificate)
+    finally:
+        server.stop()
+
+
 def shown(server: grpc_server.Server) -> bytes:
     """The certificate; nothing where the server behind the port was replaced in the middle of the handshake."""
     try:

@@ -81,6 +81,19 @@ def test_bare_nodes_run_their_pods(client: Client, tmp_path: Path) -> None:
         until("a deleted pod to go", lambda: gone(client, "p19"))
 
 
+def test_a_pod_that_a_kubelet_cannot_read_stops_no_other(client: Client, short: Path) -> None:
+    node = HollowNode("n", capture=CAPTURES / "dgx-a100-8.json")
+    with HollowNodes(client, [node], short):
+        limits = {"example.com/thing": "1k"}
+        odd = {"metadata": {"name": "odd"}, "spec": {"nodeName": "n", "containers": [
+            {"name": "main", "image": "x:1", "resources": {"limits": limits}}
+        ]}}  # fmt: skip
+        call(client, "POST", PODS, odd)
+        bind(client, "good", "n")
+        until("the other pod to run", lambda: phase(client, "good") == "Running")
+        assert phase(client, "odd") == "Pending"
+
+
 def test_bare_nodes_can_be_left_alone(client: Client, tmp_path: Path) -> None:
     with HollowNodes(client, [HollowNode("n")], tmp_path, run_bare=False):
         bind(client, "p", "n", gpus=1)

@@ -47,7 +47,8 @@ def objects(job: JobSpec, options: Options) -> tuple[PluginObject, ...]:
 def decorate(job: JobSpec, task: TaskSpec, index: int, options: Options, pod: Json) -> Json:
     ranked = _ranked(job, options)
     variables = {}
-    if task in ranked:
+    is_elastic = job.elastic is not None and job.elastic.task in {one.name for one in ranked}
+    if task in ranked and not is_elastic:  # their ranks and number change while the pod runs
         before = ranked[: ranked.index(task)]
         variables["LOCKSTEP_RANK"] = str(sum(one.replicas for one in before) + index)
         variables["LOCKSTEP_WORLD_SIZE"] = str(sum(one.replicas for one in ranked))

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from central.cli.doctor import bundle, checks
-from central.kube.transport.http_client import Client
+from central.cli.doctor.installation import Installation
+from central.kube.transport.http_client import Client, Unreachable
 from protos.names import GPU, NAMESPACE
 from tests.central.cli.conftest import client, lockstep, put
 from tests.central.cli.run_cli import Lockstep
@@ -396,6 +397,18 @@ def test_the_bundle_has_no_secret(install: Install, lockstep: Lockstep, tmp_path
     assert "annotations" not in kept["metadata"]
     refused = lockstep("doctor", "--bundle", str(file), code=2)
     assert refused == f"lockstep: {file}: File exists\n"
+
+
+def test_an_api_server_that_goes_away_leaves_no_part_of_a_bundle(tmp_path: Path) -> None:
+    class Away:
+        def request(self, *_: object, **__: object) -> Any:
+            raise Unreachable("gone")
+
+    one_pod = {"metadata": {"name": "agent", "namespace": NAMESPACE}}
+    found = Installation(NAMESPACE, 0.0, "1", "v1.37.0", {"Pod": [one_pod]})
+    with pytest.raises(Unreachable):
+        bundle.write(tmp_path / "b.tar.gz", Away(), found, [])  # type: ignore[arg-type]
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("text", [

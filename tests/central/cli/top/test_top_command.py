@@ -180,3 +180,19 @@ def test_keys_change_the_screen_until_q(
         if isinstance(thread, top_command._Fetcher):
             thread.join(30)
             assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (b"\x1b[B" * 3, ["down"] * 3),  # a turn of the wheel
+        (b"\x1bOA\x1b[Aq", ["up", "up", "q"]),
+        (b"\x1b[5~\x1b[6~", ["pageup", "pagedown"]),
+        (b"\x1b[3~\x1b[1;5Cs", ["s"]),  # Delete, and Ctrl-Right
+        (b"\x1b", ["escape"]),
+        ("ä".encode(), ["\ufffd", "\ufffd"]),
+        (b"2\n", ["2", "enter"]),
+    ],
+)
+def test_several_keys_at_once(typed: bytes, keys: list[str]) -> None:
+    assert top_command.typed_keys(typed) == keys

@@ -12,6 +12,7 @@ from central.cli.what_if.comparison import GangDifference, GangOutcome
 from central.cli.what_if.live_cluster import LiveCluster
 from central.cli.what_if.question import Answer, Change
 from central.server import settings
+from central.simulator import documents
 from protos.topology_json import to_json
 from tests.central.cli.what_if.test_what_if import node, pod
 from tests.central.scheduler_process import topology
@@ -54,6 +55,42 @@ def test_the_hardware_counts_where_it_is_known() -> None:
     assert known.notes == ["a note"]
     [old] = known.gangs
     assert old.after.state == "waits", "each node has 2 GPUs, where 8 are needed"
+
+
+def test_claims_of_volumes_keep_no_pod_from_its_place() -> None:
+    """Claims are not read."""
+    volumes = [{"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+               {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+               {"name": "c", "emptyDir": {}}]  # fmt: skip
+    there = cluster()
+    there.objects[-1]["spec"]["volumes"] = copy.deepcopy(volumes)
+    inside = copy.deepcopy(there.objects[-1]["spec"])
+    template = {"spec": {key: inside[key] for key in ("containers", "volumes")}}
+    template["spec"]["containers"][0].pop("resources", None)
+    job: Json = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    job |= {"metadata": {"name": "new", "namespace": "default"}, "spec": {
+        "schedulerName": "lockstep",
+        "volumes": [{"mountPath": "/data", "volumeClaimName": "data"}],
+        "tasks": [{"name": "w", "replicas": 1, "template": copy.deepcopy(template)}],
+    }}  # fmt: skip
+    replicas: Json = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+    template["spec"]["schedulerName"] = "lockstep"
+    replicas |= {"metadata": {"name": "set"}, "spec": {"replicas": 1, "template": template}}
+    submit = [(documents.SourceLocation("f", at), each) for at, each in enumerate((job, replicas))]
+    found = question.answer(there, {}, Change(drain=["n1"], submit=submit), flags(), 60.0)
+    states = {each.name: (each.after.state, each.after.reason) for each in found.gangs}
+    assert len(states) == 3
+    assert {*states.values()} == {("starts", "")}, states
+    assert [each["name"] for each in there.objects[-1]["spec"]["volumes"]] == ["c"]
+
+
+@pytest.mark.parametrize("tasks", [5, "w", {"a": 1}, [5]])
+def test_a_submitted_job_with_tasks_of_a_wrong_type_is_refused_in_words(tasks: Any) -> None:
+    job: Json = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+    job |= {"metadata": {"name": "new", "namespace": "default"}, "spec": {"tasks": tasks}}
+    submit = [(documents.SourceLocation("f", 0), job)]
+    with pytest.raises(documents.BadInput, match=r"is not a list|wrong type"):
+        question.answer(cluster(), {}, Change(submit=submit), flags(), 60.0)
 
 
 @pytest.mark.parametrize("part", ["cordon", "drain", "queues", "without", "submit"])

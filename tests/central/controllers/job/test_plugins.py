@@ -301,6 +301,10 @@ def test_topology_ranks_those_with_gpus_and_tells_places() -> None:
     assert "LOCKSTEP_RACK" in launcher
     ordered = job(task("a", 2), task("b", 2), topology=["--tasks=b,a"])
     assert [env(pod(ordered, n, 1))["LOCKSTEP_RANK"] for n in ("b", "a")] == ["1", "3"]
+    resized = replace(spec, elastic=ElasticTask("worker", 2, 4))
+    told = env(pod(resized, "worker", 3))
+    assert "LOCKSTEP_RACK" in told
+    assert not told.keys() & {"LOCKSTEP_RANK", "LOCKSTEP_WORLD_SIZE"}, "4 may be 2 when it starts"
 
 
 def test_topology_asks_for_the_network_cards_beside_the_gpus() -> None:

@@ -68,12 +68,15 @@ def test_a_gang_that_waits_and_starts(
     writer.put(update("Running", "2 of 2 pods placed on node n", version))
     eventually(lambda: condition(client, version).get("status") == "True")
     assert condition(client, version)["reason"] == "Scheduled"
-    involved = {
-        (event["involvedObject"]["apiVersion"], event["involvedObject"]["name"])
-        for event in client.get(EVENTS)["items"]
-        if event["involvedObject"]["kind"] == "PodGroup"
-    }
-    assert involved == {(f"scheduling.k8s.io/{version}", "g")}
+
+    def involved() -> set[tuple[str, str]]:
+        return {
+            (event["involvedObject"]["apiVersion"], event["involvedObject"]["name"])
+            for event in client.get(EVENTS)["items"]
+            if event["involvedObject"]["kind"] == "PodGroup"
+        }
+
+    eventually(lambda: involved() == {(f"scheduling.k8s.io/{version}", "g")})  # after the condition
 
 
 def test_a_composite_podgroup_and_its_podgroups(

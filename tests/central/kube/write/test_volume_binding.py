@@ -122,6 +122,23 @@ def test_a_failed_provisioning_fails_the_binding(connected: Connected) -> None:
         assert outcome(connected(server.url)) == BindFailed("u", "n1", why)
 
 
+def test_a_binding_after_one_that_took_too_long_provisions_again(connected: Connected) -> None:
+    """The first one is given up while its volume is provisioned; then the provisioner takes the node off the claim."""
+    maker, facts = Maker(looks=9), list[Fact]()
+    with Scripted(maker.answer) as server:
+        effects = DecisionExecutor(connected(server.url), facts.append, PlanGate(), workers=2)
+        effects.submit([ASKED])
+        eventually(lambda: server.of("PATCH"))
+        [ticket] = effects.tickets._open.values()
+        ticket.deadline = 0.0
+        eventually(lambda: facts)
+        maker.annotations, maker.looks = {}, 1
+        effects.submit([ASKED._replace(node="n2")])
+        eventually(lambda: len(facts) == 2)
+        effects.stop()
+    assert [type(fact) for fact in facts] == [BindFailed, BindDone]
+
+
 def test_provisioning_for_another_pod_is_awaited(connected: Connected) -> None:
     maker = Maker(looks=9)
     maker.annotations = {"volume.kubernetes.io/selected-node": "n2"}

@@ -106,6 +106,7 @@ def test_the_node_is_written_on_a_claim_once() -> None:
     assert outcome(PROVISIONED, binder, get_claim=OK, patch_claim=OK) == (wait, [wrote])
     failed = "the volume of claim data could not be provisioned for node n1"
     assert outcome(PROVISIONED, binder, get_claim=OK) == (failed, [])
+    binder.forget(PROVISIONED)
     assert outcome(PROVISIONED, binder, get_claim=OK, patch_claim=OK) == (wait, [wrote]), "by then it is another try"  # fmt: skip
     other = PROVISIONED._replace(pod="other")
     assert outcome(other, binder, get_claim=OK, patch_claim=OK) == (wait, [wrote])
@@ -189,6 +190,7 @@ def test_of_several_claims_all_are_asked_for_at_once() -> None:
     assert [each for each in client.written if each[0] == "PATCH"] == [("PATCH", "a"), ("PATCH", "b")]  # fmt: skip
     with_lost = PROVISIONED._replace(pod="x", claims=(("a", ""), ("lost", ""), ("b", "")))
     assert binder.bind_volumes(with_lost) == "claim lost is gone"
+    binder.forget(with_lost)
     with pytest.raises(Retry, match="claim a is being provisioned"):
         binder.bind_volumes(with_lost._replace(claims=(("a", ""),)))
     after = with_lost._replace(claims=(("lost", ""), ("there", "")))

@@ -14,7 +14,7 @@ from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, 
 from central.model.resources import GPU_UNITS
 from central.scheduler.cycle import schedule_once
 from central.server.grpc.usage_query import KEYS, UsageReport
-from central.server.history.allocations import AllocationLog
+from central.server.history.allocations import HELD, AllocationLog
 from central.server.history.history_store import HistoryStore
 from central.server.history.usage_report import AllocationReports
 from tests.central import factories
@@ -196,6 +196,21 @@ def test_reservations_keep_gpus_idle(day: History) -> None:
     day.ended(T0 + 5 * HOUR, "giant-0", "giant-1")
     # The gang keeps 8 GPUs idle for 3 hours, and has 16 for one.
     assert day.hours("job") == {("giant",): (16.0, 24.0, 0), ("long",): (32.0, 0, 0)}
+
+
+def test_a_pod_and_a_gang_of_its_name_keep_gpus_idle(day: History) -> None:
+    """They have an allocation each, and the end of one leaves the other."""
+    more: list[Fact] = [factories.node("n2"), factories.report("n2")]
+    day.cycle(T0, QueueSeen("c"), *more, *(pod(f"long{i}", 5, "c") for i in (0, 1, 2)))
+    members = [pod(f"giant-{i}", 8, gang="giant") for i in (0, 1)]
+    day.cycle(T0 + 10, factories.gang("giant", 2, queue="a"), *members)
+    day.cycle(T0 + 20, pod("giant", 8, "b"))
+    held = {uid: one.units for uid, one in day.log.open.items() if one.kind == HELD}
+    assert held == {"held:ns/giant": 6 * GPU_UNITS, "held:ns/giant (pod)": 3 * GPU_UNITS}
+    day.cycle(T0 + 30, PodGone("uid-giant"))
+    assert [uid for uid, one in day.log.open.items() if one.kind == HELD] == ["held:ns/giant"]
+    day.cycle(T0 + 40, *(PodGone(one.uid) for one in members))
+    assert not any(one.kind == HELD for one in day.log.open.values())
 
 
 def test_a_binding_that_fails_ends_the_allocation(day: History) -> None:

@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def console(credentials: tls.Credentials) -> Iterator[WebServer]:
         Rights(*RIGHTS),
         listen="0.0.0.0:0",
         proxy=PROXY,
-        tls=tls.server_context(credentials),
+        tls=tls.server_context(lambda: credentials),
     ) as (server, _):
         yield server
 
@@ -118,6 +118,18 @@ def test_a_user_with_a_token_needs_no_word_of_the_proxy(
         console, credentials, "/lockstep/api/overview", Authorization="Bearer admin"
     )
     assert (status, found["may"]["nodes"]) == (200, True)
+
+
+def test_new_connections_see_the_renewed_certificate() -> None:
+    now = datetime.now(UTC)
+    current = first = tls.issue("lockstep-system", now - timedelta(days=80))
+    context = tls.server_context(lambda: current)
+    with served(cluster(8), Rights(), listen="0.0.0.0:0", proxy=PROXY, tls=context) as (server, _):
+        address = ("127.0.0.1", server.port)
+        assert ssl.get_server_certificate(address, timeout=20).encode() == first.certificate
+        current = tls.renewed(first, "lockstep-system", now)
+        assert ssl.get_server_certificate(address, timeout=20).encode() == current.certificate
+        assert ask(server, current, "/lockstep/")[0] == 200
 
 
 def test_what_needs_a_token_says_so(console: WebServer, credentials: tls.Credentials) -> None:
