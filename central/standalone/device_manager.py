@@ -133,17 +133,13 @@ class DeviceManager:
     def __init__(
         self,
         directory: Path,
-        *,
         active: Callable[[], set[str]],
         on_change: Callable[[DeviceCounts, DeviceCounts], None],
-        seed: int,
-        before_record: Callable[[], None],
     ) -> None:
         self.directory = directory
         self._active = active
         self._on_change = on_change
-        self._before_record = before_record
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._mutex = threading.Lock()
         self._state = DeviceState()
         self._endpoints: dict[str, Endpoint] = {}
@@ -256,6 +252,18 @@ class DeviceManager:
     def _allocate(self, uid: str, container: str, resource: str, ids: set[str]) -> None:
         with self._mutex:
             endpoint, life = self._endpoints.get(resource), self.life
+        response = self._answer(endpoint, resource, ids)
+        with self._mutex:
+            self._check_life(life)
+            self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
+                tuple(sorted(ids)), response
+            )
+            self._state.save(self.directory / CHECKPOINT)
+
+    def _answer(
+        self, endpoint: Endpoint | None, resource: str, ids: set[str]
+    ) -> pb.ContainerAllocateResponse:
+        """Returns what the plugin answers to Allocate."""
         order = sorted(ids)
         self._random.shuffle(order)
         try:
@@ -271,13 +279,7 @@ class DeviceManager:
             raise AdmissionError(f"Allocate of {resource} failed: {_describe(error)}") from None
         if not response.container_responses:
             raise AdmissionError(f"Allocate of {resource} returned no container")
-        self._before_record()
-        with self._mutex:
-            self._check_life(life)
-            self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
-                tuple(sorted(ids)), response.container_responses[0]
-            )
-            self._state.save(self.directory / CHECKPOINT)
+        return response.container_responses[0]
 
     def _check_life(self, life: int) -> None:
         if life != self.life:

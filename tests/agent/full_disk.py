@@ -10,10 +10,10 @@ from pathlib import Path
 from agent.resources.cdi import Specs
 from agent.service import Agent
 from agent.settings import Settings
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nodebox import gpus, pod
 
 KIND = "lockstep.dev/gpu"
