@@ -8,6 +8,7 @@ PodSpec.unsupported or in the fact's `error`.
 from collections.abc import Sequence
 
 from central.kube.decode import (
+    fields,
     gang_annotations,
     gang_rules,
     hypernode_decoder,
@@ -16,18 +17,7 @@ from central.kube.decode import (
     podgroup_decoder,
 )
 from central.kube.decode.effective_requests import bounded, resource_amounts
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    MalformedObject,
-    described,
-    identified,
-    identity,
-    labels_field,
-    list_field,
-    map_field,
-    object_name,
-    text_field,
-)
+from central.kube.decode.fields import DECODE_ERRORS, MalformedObject
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.node_features import declared_features
 from central.kube.decode.pod_decoder import PodDecoder
@@ -64,19 +54,19 @@ class Decoder:
             return self._pods.decode(raw)
         except DECODE_ERRORS as error:
             raise MalformedObject(
-                f"pod {object_name(raw)}: {described(error, self._pods.decode, raw)}"
+                f"pod {fields.object_name(raw)}: {fields.described(error, self._pods.decode, raw)}"
             ) from error
 
     def node(self, raw: Json) -> NodeSeen:
-        return identified("node", _node, raw)
+        return fields.identified("node", _node, raw)
 
     def namespace(self, raw: Json) -> NamespaceSeen:
-        return identified("namespace", self._namespace, raw)
+        return fields.identified("namespace", self._namespace, raw)
 
     def _namespace(self, raw: Json) -> NamespaceSeen:
         meta = raw["metadata"]
-        _, name, _ = identity(meta, namespaced=False)
-        labels = self._pods.labels(labels_field(meta, "labels", "metadata", limits.LABELS))
+        _, name, _ = fields.identity(meta, namespaced=False)
+        labels = self._pods.labels(fields.labels(meta, "labels", "metadata", limits.LABELS))
         queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
         if not isinstance(queue, str) or len(queue) > limits.NAME:
             queue = ""
@@ -114,16 +104,18 @@ class Decoder:
 
 def _node(raw: Json) -> NodeSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    _, name, _ = identity(meta, namespaced=False)
-    allocatable = map_field(status, "allocatable", "status", limits.RESOURCES)
+    _, name, _ = fields.identity(meta, namespaced=False)
+    allocatable = fields.mapping(status, "allocatable", "status", limits.RESOURCES)
     amounts = resource_amounts(allocatable, "status.allocatable")
     return NodeSeen(
         name=name,
-        labels=labels_field(meta, "labels", "metadata", limits.LABELS),
+        labels=fields.labels(meta, "labels", "metadata", limits.LABELS),
         allocatable={resource: bounded(resource, amounts[resource]) for resource in amounts},
         taints=tuple(
-            Taint(text_field(taint, "key"), text_field(taint, "value"), text_field(taint, "effect"))
-            for taint in list_field(spec, "taints", "spec", limits.TOLERATIONS)
+            Taint(
+                fields.text(taint, "key"), fields.text(taint, "value"), fields.text(taint, "effect")
+            )
+            for taint in fields.entries(spec, "taints", "spec", limits.TOLERATIONS)
         ),
         unschedulable=bool(spec.get("unschedulable")),
         features=declared_features(status),

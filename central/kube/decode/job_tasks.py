@@ -4,21 +4,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode import podspec
+from central.kube.decode import fields, podspec
 from central.kube.decode.effective_requests import resource_amounts
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    INT32_MAX,
-    FieldError,
-    check_acyclic,
-    choice,
-    described,
-    duration_field,
-    int_field,
-    list_field,
-    strings_field,
-    text_field,
-)
+from central.kube.decode.fields import DECODE_ERRORS, INT32_MAX, FieldError
 from central.model import limits
 from central.model.amounts import Amounts
 from central.model.jobspec import (
@@ -58,14 +46,14 @@ def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
 
 
 def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
-    name = text_field(raw, "name") or default_name
+    name = fields.text(raw, "name") or default_name
     if not _NAME.fullmatch(name):
         raise FieldError(f'{field}.name: "{name}" must be lower case letters, digits and hyphens')
-    replicas = int_field(raw, "replicas", field, 0, limits.REPLICAS)
+    replicas = fields.integer(raw, "replicas", field, 0, limits.REPLICAS)
     partition = _partition(raw.get("partitionPolicy"), replicas, f"{field}.partitionPolicy")
     least = replicas
     if raw.get("minAvailable") is not None:
-        least = int_field(raw, "minAvailable", field, 0)
+        least = fields.integer(raw, "minAvailable", field, 0)
     elif partition is not None and partition.least:
         least = partition.least * partition.size
     if least > replicas:
@@ -73,7 +61,7 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     if partition is not None and partition.least and least != partition.least * partition.size:
         why = f"{partition.least} partitions of {partition.size} are not minAvailable {least}"
         raise FieldError(f"{field}.partitionPolicy.minPartitions: {why}")
-    topology = text_field(raw, "topologyPolicy")
+    topology = fields.text(raw, "topologyPolicy")
     if topology not in TOPOLOGY_POLICIES:
         raise FieldError(f'{field}.topologyPolicy: "{topology}" is unknown')
     if topology in ("restricted", "single-numa-node"):
@@ -82,8 +70,8 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     return replace(
         _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
         policies=decode_policies(raw, field),
-        max_retry=int_field(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
-        after=strings_field(after, "name", f"{field}.dependsOn", limits.TASKS),
+        max_retry=fields.integer(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
+        after=fields.strings(after, "name", f"{field}.dependsOn", limits.TASKS),
         after_any=_is_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
         topology_policy=topology,
@@ -101,7 +89,7 @@ def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
     except FieldError as error:
         raise FieldError(f"{field}.{error}") from None
     except DECODE_ERRORS as error:
-        raise FieldError(described(error, _amounts, spec, prefix=f"{field}.spec")) from None
+        raise FieldError(fields.described(error, _amounts, spec, prefix=f"{field}.spec")) from None
     return replace(task, template=raw, requests=requests, limits=limits)
 
 
@@ -119,9 +107,9 @@ def _amounts(spec: Json) -> tuple[Amounts, Amounts]:
 def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
     if not raw:
         return None
-    parts = int_field(raw, "totalPartitions", field, 1)
-    size = int_field(raw, "partitionSize", field, 1)
-    least = int_field(raw, "minPartitions", field, 0)
+    parts = fields.integer(raw, "totalPartitions", field, 1)
+    size = fields.integer(raw, "partitionSize", field, 1)
+    least = fields.integer(raw, "minPartitions", field, 0)
     if parts * size != replicas:
         raise FieldError(f"{field}: {parts} partitions of {size} are not {replicas} replicas")
     if least > parts:
@@ -142,7 +130,7 @@ def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
     found: list[LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
-    for index, one in enumerate(list_field(raw, "policies", prefix, limits.POLICIES)):
+    for index, one in enumerate(fields.entries(raw, "policies", prefix, limits.POLICIES)):
         policy = _policy(one, f"{field}[{index}]")
         twice = events & set(policy.events) or codes & {policy.exit_code}
         if twice:
@@ -156,20 +144,20 @@ def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
 
 
 def _policy(raw: Json, field: str) -> LifecyclePolicy:
-    action = choice(f"{field}.action", text_field(raw, "action"), *ACTIONS)
-    events = strings_field(raw, "events", field, limits.POLICIES)
-    if event := text_field(raw, "event"):
+    action = fields.choice(f"{field}.action", fields.text(raw, "action"), *ACTIONS)
+    events = fields.strings(raw, "events", field, limits.POLICIES)
+    if event := fields.text(raw, "event"):
         events = (event, *events)
     for event in events:
-        choice(f"{field}.event", event, *EVENTS)
+        fields.choice(f"{field}.event", event, *EVENTS)
     code = raw.get("exitCode")
     if code is not None:
-        code = int_field(raw, "exitCode", field, -INT32_MAX)
+        code = fields.integer(raw, "exitCode", field, -INT32_MAX)
         if code == 0:
             raise FieldError(f"{field}.exitCode: 0 is not a failure")
     if bool(events) == (code is not None):
         raise FieldError(f"{field}: needs one of event, events and exitCode")
-    timeout_s = duration_field(raw, "timeout", field) or 0.0
+    timeout_s = fields.duration(raw, "timeout", field) or 0.0
     return LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
 
 
@@ -179,8 +167,8 @@ def _check_order(tasks: dict[str, TaskSpec]) -> None:
         for name in task.after:
             if name not in tasks:
                 raise FieldError(f"spec.tasks[{index}].dependsOn.name: there is no task {name}")
-    check_acyclic("spec.tasks", {task.name: task.after for task in tasks.values()})
+    fields.check_acyclic("spec.tasks", {task.name: task.after for task in tasks.values()})
 
 
 def _is_any(raw: Json, field: str) -> bool:
-    return choice(field, text_field(raw, "iteration"), "", "any", "all") == "any"
+    return fields.choice(field, fields.text(raw, "iteration"), "", "any", "all") == "any"

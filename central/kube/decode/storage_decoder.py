@@ -2,15 +2,7 @@
 
 from typing import Any
 
-from central.kube.decode import pod_affinity, podspec
-from central.kube.decode.fields import (
-    identity,
-    int_field,
-    labels_field,
-    list_field,
-    strings_field,
-    text_field,
-)
+from central.kube.decode import fields, pod_affinity, podspec
 from central.kube.decode.quantities import parse_quantity
 from central.model import limits
 from central.model.json_types import Json
@@ -37,11 +29,11 @@ _ZONES = tuple(
 def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
     """The names of the pod's claims, with those of its ephemeral volumes."""
     names = []
-    for volume in list_field(spec, "volumes", "spec", limits.VOLUMES):
+    for volume in fields.entries(spec, "volumes", "spec", limits.VOLUMES):
         if claim := volume.get("persistentVolumeClaim"):
-            names.append(text_field(claim, "claimName", limits.NAME))
+            names.append(fields.text(claim, "claimName", limits.NAME))
         elif volume.get("ephemeral"):
-            names.append(f"{pod}-{text_field(volume, 'name', limits.NAME)}")
+            names.append(f"{pod}-{fields.text(volume, 'name', limits.NAME)}")
     return tuple(names)
 
 
@@ -51,7 +43,7 @@ def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
     found = []
     for volume in raw["spec"].get("volumes") or ():
         if own := volume.get("ephemeral"):
-            name = f"{meta['name']}-{text_field(volume, 'name', limits.NAME)}"
+            name = f"{meta['name']}-{fields.text(volume, 'name', limits.NAME)}"
             place = {"namespace": meta["namespace"], "name": name, "uid": f"{meta['uid']}-{name}"}
             template = own["volumeClaimTemplate"]
             found.append(decode_claim({"metadata": place, "spec": template["spec"]}))
@@ -61,8 +53,8 @@ def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
 def decode_claim(raw: Json) -> ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
-    namespace, name, uid = identity(meta)
-    volume = text_field(spec, "volumeName", limits.NAME)
+    namespace, name, uid = fields.identity(meta)
+    volume = fields.text(spec, "volumeName", limits.NAME)
     return ClaimSeen(
         namespace,
         name,
@@ -71,7 +63,7 @@ def decode_claim(raw: Json) -> ClaimSeen:
         lost=status.get("phase") == "Lost",
         deleting="deletionTimestamp" in meta,
         storage_class=_class(annotations, spec),
-        selected_node=text_field(annotations, SELECTED_NODE, limits.NAME),
+        selected_node=fields.text(annotations, SELECTED_NODE, limits.NAME),
         one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
         size=_bytes(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
         uid=uid,
@@ -82,18 +74,18 @@ def decode_claim(raw: Json) -> ClaimSeen:
 
 
 def _modes(spec: Json) -> tuple[str, ...]:
-    return tuple(sorted(strings_field(spec, "accessModes", "spec", limits.OWNERS)))
+    return tuple(sorted(fields.strings(spec, "accessModes", "spec", limits.OWNERS)))
 
 
 def _class(annotations: Json, spec: Json) -> str:
-    by_annotation = text_field(annotations, OLD_CLASS, limits.NAME)
-    return by_annotation or text_field(spec, "storageClassName", limits.NAME)
+    by_annotation = fields.text(annotations, OLD_CLASS, limits.NAME)
+    return by_annotation or fields.text(spec, "storageClassName", limits.NAME)
 
 
 def decode_volume(raw: Json) -> VolumeSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
-    _, name, _ = identity(meta, namespaced=False)
-    labels = labels_field(meta, "labels", "metadata", limits.LABELS)
+    _, name, _ = fields.identity(meta, namespaced=False)
+    labels = fields.labels(meta, "labels", "metadata", limits.LABELS)
     places: list[NodeTerms] = []
     required = (spec.get("nodeAffinity") or {}).get("required")
     if required is not None:
@@ -105,15 +97,15 @@ def decode_volume(raw: Json) -> VolumeSeen:
     return VolumeSeen(
         name,
         tuple(places),
-        text_field(spec.get("csi") or {}, "driver", limits.NAME),
+        fields.text(spec.get("csi") or {}, "driver", limits.NAME),
         storage_class=_class(annotations, spec),
         size=_bytes((spec.get("capacity") or {}).get("storage")),
         modes=_modes(spec),
         block=spec.get("volumeMode") == "Block",
         labels=tuple(sorted(labels.items())),
-        phase=text_field(raw.get("status") or {}, "phase"),
-        claim=(text_field(kept, "namespace"), text_field(kept, "name")) if kept else None,
-        claim_uid=text_field(kept or {}, "uid"),
+        phase=fields.text(raw.get("status") or {}, "phase"),
+        claim=(fields.text(kept, "namespace"), fields.text(kept, "name")) if kept else None,
+        claim_uid=fields.text(kept or {}, "uid"),
         deleting="deletionTimestamp" in meta,
     )
 
@@ -131,16 +123,16 @@ def _zones(labels: Json) -> NodeTerms:
 def decode_storage_class(raw: Json) -> StorageClassSeen:
     allowed = tuple(
         tuple(
-            Requirement(text_field(expression, "key"), "In", _values(expression))
-            for expression in list_field(
+            Requirement(fields.text(expression, "key"), "In", _values(expression))
+            for expression in fields.entries(
                 term, "matchLabelExpressions", "allowedTopologies", limits.EXPRESSIONS
             )
         )
-        for term in list_field(raw, "allowedTopologies", "", limits.TERMS)
+        for term in fields.entries(raw, "allowedTopologies", "", limits.TERMS)
     )
     return StorageClassSeen(
-        identity(raw["metadata"], namespaced=False)[1],
-        text_field(raw, "provisioner", limits.NAME),
+        fields.identity(raw["metadata"], namespaced=False)[1],
+        fields.text(raw, "provisioner", limits.NAME),
         raw.get("volumeBindingMode") == "WaitForFirstConsumer",
         allowed,
     )
@@ -150,11 +142,11 @@ def decode_capacity(raw: Json) -> CapacitySeen:
     """maximumVolumeSize takes precedence over capacity; without either there is none. Without
     nodeTopology no node can use it."""
     where = raw.get("nodeTopology")
-    namespace, name, _ = identity(raw["metadata"])
+    namespace, name, _ = fields.identity(raw["metadata"])
     return CapacitySeen(
         namespace,
         name,
-        text_field(raw, "storageClassName", limits.NAME),
+        fields.text(raw, "storageClassName", limits.NAME),
         () if where is None else (_selector(where),),
         _bytes(raw.get("maximumVolumeSize") or raw.get("capacity")),
     )
@@ -164,23 +156,23 @@ def _selector(selector: Json) -> tuple[Requirement, ...]:
     by_label = (
         Requirement(key, "In", (value,))
         for key, value in sorted(
-            labels_field(selector, "matchLabels", "nodeTopology", limits.SELECTOR).items()
+            fields.labels(selector, "matchLabels", "nodeTopology", limits.SELECTOR).items()
         )
     )
-    chosen = list_field(selector, "matchExpressions", "nodeTopology", limits.EXPRESSIONS)
+    chosen = fields.entries(selector, "matchExpressions", "nodeTopology", limits.EXPRESSIONS)
     by_expression = (
-        Requirement(text_field(each, "key"), text_field(each, "operator"), _values(each))
+        Requirement(fields.text(each, "key"), fields.text(each, "operator"), _values(each))
         for each in chosen
     )
     return (*by_label, *by_expression)
 
 
 def _values(expression: Json) -> tuple[str, ...]:
-    return strings_field(expression, "values", "", limits.VALUES)
+    return fields.strings(expression, "values", "", limits.VALUES)
 
 
 def decode_csi_driver(raw: Json) -> DriverSeen:
-    name = identity(raw["metadata"], namespaced=False)[1]
+    name = fields.identity(raw["metadata"], namespaced=False)[1]
     return DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
 
 
@@ -189,11 +181,11 @@ def _bytes(quantity: Any) -> int:
 
 
 def decode_csi_node(raw: Json) -> AttachLimits:
-    drivers = list_field(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
+    drivers = fields.entries(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
     counts = {
-        text_field(driver, "name", limits.NAME): int_field(part, "count", "allocatable", 0)
+        fields.text(driver, "name", limits.NAME): fields.integer(part, "count", "allocatable", 0)
         for driver in drivers
         if (part := driver.get("allocatable") or {}).get("count") is not None
     }
-    name = identity(raw["metadata"], namespaced=False)[1]
+    name = fields.identity(raw["metadata"], namespaced=False)[1]
     return AttachLimits(name, tuple(sorted(counts.items())))
