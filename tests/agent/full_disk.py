@@ -68,7 +68,7 @@ def main(folder: Path) -> None:
         fillers += fill(disk)
 
         capture = machines.save(folder, machines.machine())
-        agent = Agent(Settings("n", kubelet_dir=disk, capture=capture, report_every_s=0.2))
+        agent = Agent(Settings(node="n", kubelet_dir=disk, capture=capture, report_every_s=0.2))
         agent.start()
         eventually(lambda: said.has("-1.sock: No space left on device"))
         found["socket said"] = True
