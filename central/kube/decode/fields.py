@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from central.kube.decode.field_trace import last_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits
-from central.model.json_types import Json
+from central.model.json_types import Json, is_deeper
 from protos.printing import printable
 
 Value = TypeVar("Value")
@@ -303,17 +303,8 @@ def identity(meta: Json, *, namespaced: bool = True) -> tuple[str, str, str]:
 
 def check_nesting(raw: Any) -> None:
     """Checks the nesting of an object whose parts are kept, compared and written unchanged. Raises FieldError."""
-    level = [raw]
-    for _ in range(limits.NESTING):
-        level = [
-            inner
-            for part in level
-            for inner in (part.values() if isinstance(part, dict) else part)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return
-    raise FieldError(f"the object is nested more than {limits.NESTING} levels deep")
+    if is_deeper(raw, limits.NESTING - 1):
+        raise FieldError(f"the object is nested more than {limits.NESTING} levels deep")
 
 
 def duration(part: Json, key: str, prefix: str) -> float | None:
