@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import grpc
 
@@ -64,26 +63,6 @@ class DeviceState:
         new = file.with_name(f".{file.name}")  # atomically, as the real one
         new.write_text(json.dumps({"Data": data, "Checksum": checksum}))
         new.replace(file)
-
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """Empty if the file does not exist."""
-        books = cls()
-        if file.exists():
-            data = json.loads(file.read_text())["Data"]
-            for entry in data["PodDeviceEntries"]:
-                ids = tuple(sorted(i for ids in entry["DeviceIDs"].values() for i in ids))
-                response = pb.ContainerAllocateResponse.FromString(
-                    base64.b64decode(entry["AllocResp"])
-                )
-                containers = books.held.setdefault(entry["PodUID"], {})
-                resources = containers.setdefault(entry["ContainerName"], {})
-                resources[entry["ResourceName"]] = HeldDevices(ids, response)
-            # Known but empty until the plugin registers again.
-            books.healthy = {name: set() for name in data["RegisteredDevices"]}
-            books.unhealthy = {name: set() for name in data["RegisteredDevices"]}
-        books.recount()
-        return books
 
 
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -178,14 +157,18 @@ class DeviceManager:
         self._notify_change()
 
     def forget_plugins(self) -> None:
-        """The effect of a restart: plugins are unknown, and held devices are read from the checkpoint."""
+        """The effect of a start: plugins are unknown."""
         with self._mutex:
             self.life += 1
             endpoints, self._endpoints = self._endpoints, {}
-            self._state = DeviceState.load(self.directory / CHECKPOINT)
+            self._state = self._restored()
         for endpoint in endpoints.values():
             endpoint.close()
         self._notify_change()
+
+    def _restored(self) -> DeviceState:
+        """Returns what the kubelet knows when it starts. That of the demo starts once."""
+        return DeviceState()
 
     def counts(self) -> tuple[DeviceCounts, DeviceCounts]:
         """capacity, allocatable"""

@@ -1,5 +1,7 @@
 """The hollow kubelet of the local cluster, which tests also kill, restart and question."""
 
+import base64
+import json
 import random
 import time
 from collections.abc import Callable
@@ -7,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from central.standalone import device_manager, hollow_kubelet
-from central.standalone.device_manager import DeviceCounts, Endpoint
+from central.standalone.device_manager import DeviceCounts, DeviceState, Endpoint, HeldDevices
 from protos.stubs import deviceplugin_pb2 as pb
 
 
@@ -15,6 +17,24 @@ class DeviceManager(device_manager.DeviceManager):
     """before_record: called in the moment between a plugin's answer to Allocate and its record."""
 
     before_record: Callable[[], None] | None = None
+
+    def _restored(self) -> DeviceState:
+        """Reads the checkpoint; empty if there is none."""
+        books, file = DeviceState(), self.directory / device_manager.CHECKPOINT
+        if file.exists():
+            data = json.loads(file.read_text())["Data"]
+            for entry in data["PodDeviceEntries"]:
+                ids = tuple(sorted(i for ids in entry["DeviceIDs"].values() for i in ids))
+                answer = base64.b64decode(entry["AllocResp"])
+                response = pb.ContainerAllocateResponse.FromString(answer)
+                containers = books.held.setdefault(entry["PodUID"], {})
+                resources = containers.setdefault(entry["ContainerName"], {})
+                resources[entry["ResourceName"]] = HeldDevices(ids, response)
+            # Known but empty until the plugin registers again.
+            books.healthy = {name: set() for name in data["RegisteredDevices"]}
+            books.unhealthy = {name: set() for name in data["RegisteredDevices"]}
+        books.recount()
+        return books
 
     def _answer(
         self, endpoint: Endpoint | None, resource: str, ids: set[str]
