@@ -1,10 +1,9 @@
 """Answers users' queries from the cluster state: the view of a node, and why a gang is pending. The loop
 runs each query between two cycles, so every answer is consistent."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Protocol
 
 from central.model import wording
 from central.model.phases import UNKNOWN
@@ -24,22 +23,18 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
-from central.server.grpc.query_service import Answer, Explanation, NodeView
+from central.server.grpc.query_service import Explanation, NodeView
 from central.server.stats import count_gpus
 from central.server.stats.node_rows import problem_of
 from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
-from central.server.stats.sliced_question import ask_in_slices
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse, indices_of, mask_of
 
 
-class AskableLoop(Protocol):
-    def ask(self, question: Callable[[Scheduler], Answer], timeout_s: float = ...) -> Answer: ...
-
-
 class ClusterQueries:
-    def __init__(self, loop: AskableLoop) -> None:
+    def __init__(self, loop: QuestionLoop) -> None:
         self._loop = loop
 
     @property

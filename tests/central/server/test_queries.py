@@ -237,7 +237,7 @@ def test_tenants_of_a_queue_and_their_limits() -> None:
     facts: list[Fact] = [factories.node("n"), factories.report("n"), QueueSeen("q", **limits)]  # type: ignore[arg-type]
     schedule_once(made, [*facts, *pods], 0.0)
     found, namespaces = queue_tenants(made, "q")
-    assert (found.per_user.running_gangs, found.per_user.resources) == (3, {GPU: 4.0})
+    assert (found.per_user.running_gangs, dict(found.per_user.resources)) == (3, {GPU: 4.0})
     assert not found.per_namespace.HasField("running_gangs")
     assert found.per_namespace.resources == {"cpu": 8.0}
     unnamed = "namespace ns (pods without a user)"
