@@ -6,16 +6,8 @@ from central.controllers.cronjob import ALLOW, FORBID, REPLACE
 from central.kube.decode import fields
 from central.kube.decode.fields import FieldError
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
-from central.model import limits
+from central.model import facts, limits
 from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
-from central.model.facts import (
-    CommandSeen,
-    CronSeen,
-    FlowSeen,
-    FlowStep,
-    ReadinessCheck,
-    TemplateSeen,
-)
 from central.model.json_types import Json
 
 EVERY = "@every "
@@ -24,18 +16,18 @@ _KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
-def decode_command(raw: Json) -> CommandSeen:
+def decode_command(raw: Json) -> facts.CommandSeen:
     """kind is "" if the target is neither a Job nor a Queue of Volcano's API."""
     return fields.identified("Command", _command, raw)
 
 
-def _command(raw: Json) -> CommandSeen:
+def _command(raw: Json) -> facts.CommandSeen:
     """Raises DECODE_ERRORS."""
     meta, target = raw["metadata"], raw.get("target") or {}
     kind = fields.text(target, "kind")
     group = _KINDS.get(kind)
     ours = group is not None and fields.text(target, "apiVersion").startswith(group)
-    return CommandSeen(
+    return facts.CommandSeen(
         *fields.identity(meta),
         fields.text(raw, "action"),
         kind if ours else "",
@@ -48,17 +40,17 @@ def _command(raw: Json) -> CommandSeen:
     )
 
 
-def decode_cronjob(raw: Json) -> CronSeen:
+def decode_cronjob(raw: Json) -> facts.CronSeen:
     seen = fields.identified("CronJob", _cron_seen, raw)
     return fields.or_error(seen, _cron, raw, seen)
 
 
-def _cron_seen(raw: Json) -> CronSeen:
+def _cron_seen(raw: Json) -> facts.CronSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     status = fields.mapping(raw, "status", "", limits.LABELS)
     fields.check_nesting(status)
-    return CronSeen(
+    return facts.CronSeen(
         *fields.identity(meta),
         created=parse_time(meta.get("creationTimestamp")),
         status=status,
@@ -66,7 +58,7 @@ def _cron_seen(raw: Json) -> CronSeen:
     )
 
 
-def _cron(raw: Json, seen: CronSeen) -> CronSeen:
+def _cron(raw: Json, seen: facts.CronSeen) -> facts.CronSeen:
     spec, status = raw["spec"], raw.get("status") or {}
     fields.check_nesting(spec)
     policy = fields.text(spec, "concurrencyPolicy") or ALLOW
@@ -111,15 +103,15 @@ def _schedule(spec: Json, created: float) -> CronSchedule:
         raise FieldError(str(error)) from None
 
 
-def decode_job_template(raw: Json) -> TemplateSeen:
+def decode_job_template(raw: Json) -> facts.TemplateSeen:
     return fields.identified("JobTemplate", _job_template, raw)
 
 
-def _job_template(raw: Json) -> TemplateSeen:
+def _job_template(raw: Json) -> facts.TemplateSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     fields.check_nesting(raw)
-    return TemplateSeen(
+    return facts.TemplateSeen(
         *fields.identity(meta),
         fields.mapping(raw, "spec", "", limits.LABELS),
         fields.labels(meta, "labels", "metadata", limits.LABELS),
@@ -128,16 +120,16 @@ def _job_template(raw: Json) -> TemplateSeen:
     )
 
 
-def decode_jobflow(raw: Json) -> FlowSeen:
+def decode_jobflow(raw: Json) -> facts.FlowSeen:
     seen = fields.identified("JobFlow", _flow_seen, raw)
     return fields.or_error(seen, _flow, raw, seen)
 
 
-def _flow_seen(raw: Json) -> FlowSeen:
+def _flow_seen(raw: Json) -> facts.FlowSeen:
     """Raises DECODE_ERRORS."""
     meta, status = raw["metadata"], raw.get("status") or {}
     fields.check_nesting(status)
-    return FlowSeen(
+    return facts.FlowSeen(
         *fields.identity(meta),
         phase=fields.text(status.get("state") or {}, "phase"),
         status=status,
@@ -145,7 +137,7 @@ def _flow_seen(raw: Json) -> FlowSeen:
     )
 
 
-def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
+def _flow(raw: Json, seen: facts.FlowSeen) -> facts.FlowSeen:
     spec = raw["spec"]
     fields.check_nesting(spec)
     policy = fields.text(spec, "jobRetainPolicy") or "retain"
@@ -156,7 +148,7 @@ def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
     return replace(seen, steps=steps, retain=policy == "retain")
 
 
-def _step(index: int, raw: Json) -> FlowStep:
+def _step(index: int, raw: Json) -> facts.FlowStep:
     field = f"spec.flows[{index}]"
     depends = raw.get("dependsOn") or {}
     probe = depends.get("probe") or {}
@@ -176,25 +168,25 @@ def _step(index: int, raw: Json) -> FlowStep:
         raise FieldError(f"{field}.name: it must name a JobTemplate")
     patch = fields.mapping(raw.get("patch") or {}, "jobSpec", f"{field}.patch", limits.LABELS)
     targets = fields.strings(depends, "targets", f"{field}.dependsOn", limits.STEPS)
-    return FlowStep(name, targets, tuple(probes), tuple(checks), patch=patch)
+    return facts.FlowStep(name, targets, tuple(probes), tuple(checks), patch=patch)
 
 
-def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
+def _check(field: str, raw: Json, kind: str) -> facts.ReadinessCheck:
     port, task = raw.get("port"), fields.text(raw, "taskName")
     if type(port) is not int or not 1 <= port <= 65535:
         raise FieldError(f"{field}.port: {port!r} is not a port from 1 to 65535")
     if kind == "tcpSocketList":
-        return ReadinessCheck(task, port)
+        return facts.ReadinessCheck(task, port)
     path, header = fields.text(raw, "path"), raw.get("httpHeader") or {}
     if not path.startswith("/"):
         raise FieldError(f'{field}.path: "{path}" does not begin with /')
     name, value = fields.text(header, "name"), fields.text(header, "value")
     if value and not name:
         raise FieldError(f"{field}.httpHeader.name: missing")
-    return ReadinessCheck(task, port, path, (name, value) if name else None)
+    return facts.ReadinessCheck(task, port, path, (name, value) if name else None)
 
 
-def _check_order(steps: tuple[FlowStep, ...]) -> None:
+def _check_order(steps: tuple[facts.FlowStep, ...]) -> None:
     """Every dependency exists and is part of no cycle. Of steps with one name the last counts, as in Volcano."""
     after = {step.name: step.after for step in steps}
     for index, step in enumerate(steps):

@@ -7,17 +7,8 @@ from typing import Any
 from central.kube.decode import fields, podspec
 from central.kube.decode.effective_requests import resource_amounts
 from central.kube.decode.fields import DECODE_ERRORS, INT32_MAX, FieldError
-from central.model import limits
+from central.model import jobspec, limits
 from central.model.amounts import Amounts
-from central.model.jobspec import (
-    ACTIONS,
-    ANY,
-    EVENTS,
-    NO_LIMIT,
-    LifecyclePolicy,
-    Partition,
-    TaskSpec,
-)
 from central.model.json_types import Json
 
 DEFAULT_RETRY = 3
@@ -31,10 +22,10 @@ UNALIGNED = (
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
-def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
+def decode_tasks(raw: Any) -> tuple[jobspec.TaskSpec, ...]:
     if not isinstance(raw, list) or not raw:
         raise FieldError("spec.tasks: a Job needs at least one task")
-    tasks: dict[str, TaskSpec] = {}
+    tasks: dict[str, jobspec.TaskSpec] = {}
     for index, one in enumerate(raw):
         field = f"spec.tasks[{index}]"
         task = _task(one, f"default{index}", field)
@@ -45,7 +36,7 @@ def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
     return tuple(tasks.values())
 
 
-def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
+def _task(raw: Json, default_name: str, field: str) -> jobspec.TaskSpec:
     name = fields.text(raw, "name") or default_name
     if not _NAME.fullmatch(name):
         raise FieldError(f'{field}.name: "{name}" must be lower case letters, digits and hyphens')
@@ -68,9 +59,11 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
         raise FieldError(f"{field}.topologyPolicy: {topology} {UNALIGNED}")
     after = raw.get("dependsOn") or {}
     return replace(
-        _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
+        _template(
+            raw.get("template"), jobspec.TaskSpec(name, replicas, least, {}), f"{field}.template"
+        ),
         policies=decode_policies(raw, field),
-        max_retry=fields.integer(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
+        max_retry=fields.integer(raw, "maxRetry", field, jobspec.NO_LIMIT) or DEFAULT_RETRY,
         after=fields.strings(after, "name", f"{field}.dependsOn", limits.TASKS),
         after_any=_is_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
@@ -78,7 +71,7 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     )
 
 
-def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
+def _template(raw: Any, task: jobspec.TaskSpec, field: str) -> jobspec.TaskSpec:
     spec = raw.get("spec") if isinstance(raw, dict) else None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise FieldError(f"{field}.spec.containers: missing")
@@ -104,7 +97,7 @@ def _amounts(spec: Json) -> tuple[Amounts, Amounts]:
     return requests, tuple(sorted(limits.items()))
 
 
-def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
+def _partition(raw: Json | None, replicas: int, field: str) -> jobspec.Partition | None:
     if not raw:
         return None
     parts = fields.integer(raw, "totalPartitions", field, 1)
@@ -115,7 +108,7 @@ def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
     if least > parts:
         raise FieldError(f"{field}.minPartitions: {least} exceeds {parts}")
     topology = network_topology(raw.get("networkTopology"), f"{field}.networkTopology")
-    return Partition(parts, size, least, topology)
+    return jobspec.Partition(parts, size, least, topology)
 
 
 def network_topology(raw: Json | None, field: str) -> Json | None:
@@ -125,9 +118,9 @@ def network_topology(raw: Json | None, field: str) -> Json | None:
     return raw or None
 
 
-def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
+def decode_policies(raw: Json, prefix: str) -> tuple[jobspec.LifecyclePolicy, ...]:
     field = f"{prefix}.policies"
-    found: list[LifecyclePolicy] = []
+    found: list[jobspec.LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
     for index, one in enumerate(fields.entries(raw, "policies", prefix, limits.POLICIES)):
@@ -138,18 +131,18 @@ def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
         events |= set(policy.events)
         codes |= set() if policy.exit_code is None else {policy.exit_code}
         found.append(policy)
-    if ANY in events and len(events) > 1:
+    if jobspec.ANY in events and len(events) > 1:
         raise FieldError(f'{field}: "*" stands for every event and excludes others')
     return tuple(found)
 
 
-def _policy(raw: Json, field: str) -> LifecyclePolicy:
-    action = fields.choice(f"{field}.action", fields.text(raw, "action"), *ACTIONS)
+def _policy(raw: Json, field: str) -> jobspec.LifecyclePolicy:
+    action = fields.choice(f"{field}.action", fields.text(raw, "action"), *jobspec.ACTIONS)
     events = fields.strings(raw, "events", field, limits.POLICIES)
     if event := fields.text(raw, "event"):
         events = (event, *events)
     for event in events:
-        fields.choice(f"{field}.event", event, *EVENTS)
+        fields.choice(f"{field}.event", event, *jobspec.EVENTS)
     code = raw.get("exitCode")
     if code is not None:
         code = fields.integer(raw, "exitCode", field, -INT32_MAX)
@@ -158,10 +151,10 @@ def _policy(raw: Json, field: str) -> LifecyclePolicy:
     if bool(events) == (code is not None):
         raise FieldError(f"{field}: needs one of event, events and exitCode")
     timeout_s = fields.duration(raw, "timeout", field) or 0.0
-    return LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
+    return jobspec.LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
 
 
-def _check_order(tasks: dict[str, TaskSpec]) -> None:
+def _check_order(tasks: dict[str, jobspec.TaskSpec]) -> None:
     """Every dependency exists and is part of no cycle."""
     for index, task in enumerate(tasks.values()):
         for name in task.after:

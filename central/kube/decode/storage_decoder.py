@@ -4,17 +4,9 @@ from typing import Any
 
 from central.kube.decode import fields, pod_affinity, podspec
 from central.kube.decode.quantities import parse_quantity
-from central.model import limits
+from central.model import limits, volumes
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement
-from central.model.volumes import (
-    AttachLimits,
-    CapacitySeen,
-    ClaimSeen,
-    DriverSeen,
-    StorageClassSeen,
-    VolumeSeen,
-)
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -37,7 +29,7 @@ def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
     return tuple(names)
 
 
-def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
+def ephemeral_claims(raw: Json) -> tuple[volumes.ClaimSeen, ...]:
     """The claims of the pod's ephemeral volumes, as their controller creates them."""
     meta = raw["metadata"]
     found = []
@@ -50,12 +42,12 @@ def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
     return tuple(found)
 
 
-def decode_claim(raw: Json) -> ClaimSeen:
+def decode_claim(raw: Json) -> volumes.ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
     namespace, name, uid = fields.identity(meta)
     volume = fields.text(spec, "volumeName", limits.NAME)
-    return ClaimSeen(
+    return volumes.ClaimSeen(
         namespace,
         name,
         volume,
@@ -82,7 +74,7 @@ def _class(annotations: Json, spec: Json) -> str:
     return by_annotation or fields.text(spec, "storageClassName", limits.NAME)
 
 
-def decode_volume(raw: Json) -> VolumeSeen:
+def decode_volume(raw: Json) -> volumes.VolumeSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
     _, name, _ = fields.identity(meta, namespaced=False)
     labels = fields.labels(meta, "labels", "metadata", limits.LABELS)
@@ -94,7 +86,7 @@ def decode_volume(raw: Json) -> VolumeSeen:
         places.append(zones)
     kept = spec.get("claimRef")
     annotations = meta.get("annotations") or {}
-    return VolumeSeen(
+    return volumes.VolumeSeen(
         name,
         tuple(places),
         fields.text(spec.get("csi") or {}, "driver", limits.NAME),
@@ -120,7 +112,7 @@ def _zones(labels: Json) -> NodeTerms:
     return inside, tuple(Requirement(key, "DoesNotExist", ()) for key in _ZONES)
 
 
-def decode_storage_class(raw: Json) -> StorageClassSeen:
+def decode_storage_class(raw: Json) -> volumes.StorageClassSeen:
     allowed = tuple(
         tuple(
             Requirement(fields.text(expression, "key"), "In", _values(expression))
@@ -130,7 +122,7 @@ def decode_storage_class(raw: Json) -> StorageClassSeen:
         )
         for term in fields.entries(raw, "allowedTopologies", "", limits.TERMS)
     )
-    return StorageClassSeen(
+    return volumes.StorageClassSeen(
         fields.identity(raw["metadata"], namespaced=False)[1],
         fields.text(raw, "provisioner", limits.NAME),
         raw.get("volumeBindingMode") == "WaitForFirstConsumer",
@@ -138,12 +130,12 @@ def decode_storage_class(raw: Json) -> StorageClassSeen:
     )
 
 
-def decode_capacity(raw: Json) -> CapacitySeen:
+def decode_capacity(raw: Json) -> volumes.CapacitySeen:
     """maximumVolumeSize takes precedence over capacity; without either there is none. Without
     nodeTopology no node can use it."""
     where = raw.get("nodeTopology")
     namespace, name, _ = fields.identity(raw["metadata"])
-    return CapacitySeen(
+    return volumes.CapacitySeen(
         namespace,
         name,
         fields.text(raw, "storageClassName", limits.NAME),
@@ -171,16 +163,16 @@ def _values(expression: Json) -> tuple[str, ...]:
     return fields.strings(expression, "values", "", limits.VALUES)
 
 
-def decode_csi_driver(raw: Json) -> DriverSeen:
+def decode_csi_driver(raw: Json) -> volumes.DriverSeen:
     name = fields.identity(raw["metadata"], namespaced=False)[1]
-    return DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
+    return volumes.DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
 
 
 def _bytes(quantity: Any) -> int:
     return parse_quantity("storage", quantity) if quantity is not None else 0
 
 
-def decode_csi_node(raw: Json) -> AttachLimits:
+def decode_csi_node(raw: Json) -> volumes.AttachLimits:
     drivers = fields.entries(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
     counts = {
         fields.text(driver, "name", limits.NAME): fields.integer(part, "count", "allocatable", 0)
@@ -188,4 +180,4 @@ def decode_csi_node(raw: Json) -> AttachLimits:
         if (part := driver.get("allocatable") or {}).get("count") is not None
     }
     name = fields.identity(raw["metadata"], namespaced=False)[1]
-    return AttachLimits(name, tuple(sorted(counts.items())))
+    return volumes.AttachLimits(name, tuple(sorted(counts.items())))
