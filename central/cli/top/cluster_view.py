@@ -27,7 +27,7 @@ class TopRack:
 
     @property
     def owners(self) -> list[str]:
-        """Those with the most GPUs first."""
+        """Returns those with the most GPUs, in this order."""
         return [owner for owner, _ in self.held.most_common(OWNERS)]
 
 
