@@ -16,29 +16,9 @@ from central.controllers.job.job import Job
 from central.controllers.job.job_store import JobStore, Key
 from central.controllers.jobflow import JobFlowController
 from central.controllers.object_fence import ObjectFence
+from central.model import facts
 from central.model.decisions import Decision
 from central.model.defaults import ACROSS_NAMESPACES, PATIENCE_S, USAGE_HALF_LIFE_S
-from central.model.facts import (
-    Answered,
-    BatchFact,
-    CommandGone,
-    CommandSeen,
-    CoordinatorFact,
-    CoordinatorReported,
-    CoordinatorSilent,
-    CronGone,
-    CronSeen,
-    ElasticFact,
-    ElasticGone,
-    ElasticSeen,
-    FlowGone,
-    FlowSeen,
-    JobGone,
-    JobSeen,
-    PodSeen,
-    TemplateGone,
-    TemplateSeen,
-)
 from central.scheduler.elastic.elastic_gang import ElasticGang, Resize
 from central.scheduler.quarantine import Quarantine
 from central.scheduler.queues.min_resources import MinResources
@@ -49,7 +29,9 @@ from central.scheduler.state.gangs import GangKey
 from protos.names import PACK
 
 JOB = "Job"
-ControllerFact = BatchFact | CoordinatorFact | ElasticFact | JobSeen | JobGone
+ControllerFact = (
+    facts.BatchFact | facts.CoordinatorFact | facts.ElasticFact | facts.JobSeen | facts.JobGone
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +56,7 @@ class BatchControllers(JobControllers):
         self.flows = JobFlowController()
         self.elastic = ElasticObjects()
 
-    def recorded(self) -> Iterator[JobSeen | CoordinatorReported]:
+    def recorded(self) -> Iterator[facts.JobSeen | facts.CoordinatorReported]:
         """The facts that the memory does not contain, apart from pods."""
         return self.jobs.recorded()
 
@@ -92,62 +74,62 @@ class BatchControllers(JobControllers):
 
     def apply(self, fact: ControllerFact) -> None:
         match fact:
-            case ElasticSeen() | ElasticGone():
+            case facts.ElasticSeen() | facts.ElasticGone():
                 self.elastic.apply(fact)
-            case CoordinatorReported() | CoordinatorSilent():
+            case facts.CoordinatorReported() | facts.CoordinatorSilent():
                 self.jobs.coordinator_said(fact)
-            case JobSeen():
+            case facts.JobSeen():
                 self.jobs.seen(fact)
                 self._job_changed(fact.spec.namespace, fact.spec.name, fact.owner)
-            case JobGone():
+            case facts.JobGone():
                 job = self.jobs.by_name.get((fact.namespace, fact.name))
                 self._job_changed(fact.namespace, fact.name, job.seen.owner if job else "")
                 self.jobs.gone((fact.namespace, fact.name))
-            case CommandSeen():
+            case facts.CommandSeen():
                 self.commands.seen(fact)
-            case CommandGone():
+            case facts.CommandGone():
                 self.commands.gone((fact.namespace, fact.name))
-            case CronSeen():
+            case facts.CronSeen():
                 self.crons.seen(fact)
-            case CronGone():
+            case facts.CronGone():
                 self.crons.gone((fact.namespace, fact.name))
-            case FlowSeen():
+            case facts.FlowSeen():
                 self.flows.seen(fact)
-            case FlowGone():
+            case facts.FlowGone():
                 self.flows.gone((fact.namespace, fact.name))
-            case TemplateSeen():
+            case facts.TemplateSeen():
                 self.flows.template_seen(fact)
-            case TemplateGone():
+            case facts.TemplateGone():
                 self.flows.template_gone((fact.namespace, fact.name))
 
     def discard(self, fact: ControllerFact) -> None:
         """The fact could not be applied: forgets its object, whose later facts start again."""
-        if isinstance(fact, CoordinatorReported | CoordinatorSilent):
+        if isinstance(fact, facts.CoordinatorReported | facts.CoordinatorSilent):
             return  # the next report has all of it
-        if isinstance(fact, ElasticSeen | ElasticGone):
-            self.elastic.apply(ElasticGone(fact.kind, fact.namespace, fact.name))
+        if isinstance(fact, facts.ElasticSeen | facts.ElasticGone):
+            self.elastic.apply(facts.ElasticGone(fact.kind, fact.namespace, fact.name))
             return
-        if isinstance(fact, JobSeen):
+        if isinstance(fact, facts.JobSeen):
             self.jobs.gone((fact.spec.namespace, fact.spec.name))
             return
         key = (fact.namespace, fact.name)
         match fact:
-            case JobGone():
+            case facts.JobGone():
                 self.jobs.gone(key)
-            case CommandSeen() | CommandGone():
+            case facts.CommandSeen() | facts.CommandGone():
                 self.commands.gone(key)
-            case CronSeen() | CronGone():
+            case facts.CronSeen() | facts.CronGone():
                 self.crons.gone(key)
-            case FlowSeen() | FlowGone():
+            case facts.FlowSeen() | facts.FlowGone():
                 self.flows.gone(key)
-            case TemplateSeen() | TemplateGone():
+            case facts.TemplateSeen() | facts.TemplateGone():
                 self.flows.template_gone(key)
 
     def _job_changed(self, namespace: str, name: str, owner: str) -> None:
         self.crons.job_changed(namespace, name, owner)
         self.flows.job_changed(namespace, name, owner)
 
-    def answered(self, fact: Answered, quarantine: Quarantine, now: float) -> bool:
+    def answered(self, fact: facts.Answered, quarantine: Quarantine, now: float) -> bool:
         """Returns whether the fact answers a call of one of the controllers."""
         if self.elastic.answered(fact, now):
             return True
@@ -159,12 +141,16 @@ class BatchControllers(JobControllers):
         job_watch.answered(self.jobs, ObjectFence(quarantine, JOB, now), fact, now)
         return True
 
-    def pod_seen(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+    def pod_seen(
+        self, pod: facts.PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
+    ) -> None:
         fence = ObjectFence(quarantine, JOB, now)
         change = job_watch.SEEN
         job_watch.pod_changed(self.jobs, fence, change, pod, now, by_scheduler=evicting)
 
-    def pod_gone(self, pod: PodSeen, quarantine: Quarantine, now: float, *, evicting: bool) -> None:
+    def pod_gone(
+        self, pod: facts.PodSeen, quarantine: Quarantine, now: float, *, evicting: bool
+    ) -> None:
         fence = ObjectFence(quarantine, JOB, now)
         change = job_watch.GONE
         job_watch.pod_changed(self.jobs, fence, change, pod, now, by_scheduler=evicting)

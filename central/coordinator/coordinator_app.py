@@ -24,7 +24,7 @@ from central.coordinator.request_fields import FieldRefused
 from central.coordinator.request_rates import RequestRates
 from central.coordinator.saving import Saving
 from central.model import limits
-from central.model.json_types import Json
+from central.model.json_types import Json, is_deeper
 from protos.common.http_server import HttpAnswer, HttpRequest
 
 _WAIT_S, _MEMBER_WAIT_S = 30, 10
@@ -312,7 +312,7 @@ class CoordinatorApp:
     async def complete(self, data: Json) -> HttpAnswer:
         self.joined(data)
         name, position = fields.text(data, "name"), data.get("data")
-        if len(orjson.dumps(position)) > _DATA_BYTES or fields.is_deeper(position, _DATA_DEPTH):
+        if len(orjson.dumps(position)) > _DATA_BYTES or is_deeper(position, _DATA_DEPTH):
             raise FieldRefused(f"data: more than {_DATA_BYTES} bytes, or {_DATA_DEPTH} levels")
         missing = self.state.checkpoints.finish(time.monotonic(), name, position)
         return await self.when_durable({"complete": not missing, "missing": missing})

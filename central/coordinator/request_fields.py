@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from central.model.json_types import Json
+from central.model.json_types import Json, is_deeper
 
 MOST_NUMBER = (1 << 53) - 1
 MOST_NAME = 253
@@ -32,21 +32,6 @@ def parse(body: bytes) -> Json:
     if is_deeper(found, MOST_DEPTH):
         raise FieldRefused(f"body: nests deeper than {MOST_DEPTH}")
     return found
-
-
-def is_deeper(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most + 1):
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(one.values())
-            elif isinstance(one, list):
-                inner.extend(one)
-        level = [one for one in inner if isinstance(one, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def number(

@@ -4,46 +4,9 @@ state from outside."""
 from collections.abc import Callable
 from typing import Any, get_args
 
+from central.model import facts
 from central.model.device_claims import DeviceFact
-from central.model.facts import (
-    Answered,
-    BatchFact,
-    BindDone,
-    BindFailed,
-    BudgetGone,
-    BudgetSeen,
-    CoordinatorFact,
-    DeviceClassSeen,
-    ElasticFact,
-    EvictDone,
-    Fact,
-    GangGone,
-    GangSeen,
-    GpusIdle,
-    HyperNodeGone,
-    HyperNodeSeen,
-    JobGone,
-    JobSeen,
-    MemoryExceeded,
-    NamespaceGone,
-    NamespaceSeen,
-    NodeGone,
-    NodeOffers,
-    NodeReported,
-    NodeSeen,
-    NodeSilent,
-    OwnerGone,
-    OwnerSeen,
-    PastUsageSeen,
-    PodGone,
-    PodSeen,
-    PriorityGone,
-    PrioritySeen,
-    QueueGone,
-    QueueSeen,
-    RdmaUsed,
-    Rule,
-)
+from central.model.facts import Fact
 from central.model.volumes import StorageFact
 from central.scheduler.scheduler import Scheduler
 from central.scheduler.state import gang_members, handlers, reclassification
@@ -56,23 +19,23 @@ def apply(scheduler: Scheduler, fact: Fact) -> None:
     HANDLERS[type(fact)](scheduler, fact)
 
 
-def _namespace(scheduler: Scheduler, fact: NamespaceSeen | NamespaceGone) -> None:
+def _namespace(scheduler: Scheduler, fact: facts.NamespaceSeen | facts.NamespaceGone) -> None:
     reclassification.namespace_changed(scheduler.state, fact)
     _queue_rule(scheduler, fact)
 
 
-def _budget(scheduler: Scheduler, fact: BudgetSeen | BudgetGone) -> None:
+def _budget(scheduler: Scheduler, fact: facts.BudgetSeen | facts.BudgetGone) -> None:
     if scheduler.budgets.apply(fact):
         scheduler.state.pending.capacity_freed("disruption budget allows more")
 
 
-def _queue_rule(scheduler: Scheduler, fact: Rule) -> None:
+def _queue_rule(scheduler: Scheduler, fact: facts.Rule) -> None:
     if scheduler.queues.apply(fact):
         scheduler.state.pending.all_changed = True
         scheduler.state.pending.capacity_freed("queues or priorities changed")
 
 
-def _answered(scheduler: Scheduler, fact: Answered) -> None:
+def _answered(scheduler: Scheduler, fact: facts.Answered) -> None:
     now = scheduler.state.now
     if scheduler.controllers.answered(fact, scheduler.quarantine, now):
         return
@@ -81,43 +44,53 @@ def _answered(scheduler: Scheduler, fact: Answered) -> None:
 
 
 HANDLERS: dict[type, Handler] = {
-    PodSeen: lambda scheduler, fact: handlers.admit_pod(scheduler.state, fact),
-    PodGone: lambda scheduler, fact: handlers.delete_pod(scheduler.state, fact.uid),
-    BindFailed: lambda scheduler, fact: handlers.bind_failed(scheduler.state, fact),
-    EvictDone: lambda scheduler, fact: handlers.evict_done(scheduler.state, fact),
-    OwnerSeen: lambda scheduler, fact: handlers.update_owner(scheduler.state, fact),
-    NodeSeen: lambda scheduler, fact: handlers.update_node(scheduler.state, fact),
-    NodeGone: lambda scheduler, fact: handlers.delete_node(scheduler.state, fact.name),
-    NodeReported: lambda scheduler, fact: handlers.apply_report(scheduler.state, fact),
-    NodeSilent: lambda scheduler, fact: handlers.node_silent(scheduler.state, fact),
-    NodeOffers: lambda scheduler, fact: handlers.node_offers(scheduler.state, fact),
-    GangSeen: lambda scheduler, fact: handlers.update_group(scheduler.state, fact),
-    GangGone: lambda scheduler, fact: gang_members.delete_group(scheduler.state, fact),
+    facts.PodSeen: lambda scheduler, fact: handlers.admit_pod(scheduler.state, fact),
+    facts.PodGone: lambda scheduler, fact: handlers.delete_pod(scheduler.state, fact.uid),
+    facts.BindFailed: lambda scheduler, fact: handlers.bind_failed(scheduler.state, fact),
+    facts.EvictDone: lambda scheduler, fact: handlers.evict_done(scheduler.state, fact),
+    facts.OwnerSeen: lambda scheduler, fact: handlers.update_owner(scheduler.state, fact),
+    facts.NodeSeen: lambda scheduler, fact: handlers.update_node(scheduler.state, fact),
+    facts.NodeGone: lambda scheduler, fact: handlers.delete_node(scheduler.state, fact.name),
+    facts.NodeReported: lambda scheduler, fact: handlers.apply_report(scheduler.state, fact),
+    facts.NodeSilent: lambda scheduler, fact: handlers.node_silent(scheduler.state, fact),
+    facts.NodeOffers: lambda scheduler, fact: handlers.node_offers(scheduler.state, fact),
+    facts.GangSeen: lambda scheduler, fact: handlers.update_group(scheduler.state, fact),
+    facts.GangGone: lambda scheduler, fact: gang_members.delete_group(scheduler.state, fact),
     **dict.fromkeys(
         get_args(StorageFact), lambda s, fact: reclassification.storage_changed(s.state, fact)
     ),
-    **dict.fromkeys((NamespaceSeen, NamespaceGone), _namespace),
-    **dict.fromkeys((QueueSeen, QueueGone, PrioritySeen, PriorityGone), _queue_rule),
-    PastUsageSeen: _queue_rule,
-    **dict.fromkeys((BudgetSeen, BudgetGone), _budget),
+    **dict.fromkeys((facts.NamespaceSeen, facts.NamespaceGone), _namespace),
+    **dict.fromkeys(
+        (facts.QueueSeen, facts.QueueGone, facts.PrioritySeen, facts.PriorityGone), _queue_rule
+    ),
+    facts.PastUsageSeen: _queue_rule,
+    **dict.fromkeys((facts.BudgetSeen, facts.BudgetGone), _budget),
     **dict.fromkeys(get_args(DeviceFact), lambda s, fact: handlers.devices_changed(s.state, fact)),
-    DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact),
-    Answered: _answered,
-    BindDone: lambda scheduler, fact: None,  # assumed before; the watch delivers the pod's node
-    OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
-    MemoryExceeded: lambda scheduler, fact: scheduler.device_usage.gpu_memory.apply(
+    facts.DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact),
+    facts.Answered: _answered,
+    facts.BindDone: lambda scheduler, fact: (
+        None
+    ),  # assumed before; the watch delivers the pod's node
+    facts.OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
+    facts.MemoryExceeded: lambda scheduler, fact: scheduler.device_usage.gpu_memory.apply(
         scheduler.state, fact
     ),
-    GpusIdle: lambda scheduler, fact: scheduler.device_usage.idle.apply(scheduler.state, fact),
-    RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(scheduler.state, fact),
-    **dict.fromkeys((HyperNodeSeen, HyperNodeGone), lambda s, fact: s.state.network.apply(fact)),
+    facts.GpusIdle: lambda scheduler, fact: scheduler.device_usage.idle.apply(
+        scheduler.state, fact
+    ),
+    facts.RdmaUsed: lambda scheduler, fact: scheduler.device_usage.rdma.apply(
+        scheduler.state, fact
+    ),
+    **dict.fromkeys(
+        (facts.HyperNodeSeen, facts.HyperNodeGone), lambda s, fact: s.state.network.apply(fact)
+    ),
     **dict.fromkeys(
         (
-            JobSeen,
-            JobGone,
-            *get_args(BatchFact),
-            *get_args(CoordinatorFact),
-            *get_args(ElasticFact),
+            facts.JobSeen,
+            facts.JobGone,
+            *get_args(facts.BatchFact),
+            *get_args(facts.CoordinatorFact),
+            *get_args(facts.ElasticFact),
         ),
         lambda s, fact: s.controllers.apply(fact),
     ),

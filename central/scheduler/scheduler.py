@@ -7,19 +7,8 @@ from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique imports it when it is called first, and a cycle would take 0.1 s longer
 
+from central.model import defaults
 from central.model.decisions import Decision
-from central.model.defaults import (
-    ACROSS_NAMESPACES,
-    LARGE_CLAIM,
-    LARGE_CLAIM_WAIT_S,
-    LOST_AFTER_S,
-    MAX_GRACE_S,
-    PATIENCE_S,
-    RESERVE_AFTER_S,
-    RESERVE_IDLE,
-    START_WITHIN_S,
-    USAGE_HALF_LIFE_S,
-)
 from central.model.facts import Answered, PodSeen
 from central.model.pending_causes import CAPACITY
 from central.scheduler.elastic.autoscaler import Autoscaler
@@ -50,21 +39,23 @@ from protos.names import PACK
 class Policy:
     """Settings that every decision of a run shares. Seconds."""
 
-    patience_s: float = PATIENCE_S
+    patience_s: float = defaults.PATIENCE_S
     placement: str = PACK  # pack or spread, for gangs that set neither
-    preempt_across: str = ACROSS_NAMESPACES  # whom a higher priority may evict
+    preempt_across: str = defaults.ACROSS_NAMESPACES  # whom a higher priority may evict
     min_runtime_s: float = 0.0  # before a gang may be evicted
-    max_grace_s: float = MAX_GRACE_S  # that a victim may take to end
-    large_claim: int = LARGE_CLAIM  # see preemption/proportion.py; 0: no claim is large
-    large_claim_wait_s: float = LARGE_CLAIM_WAIT_S  # since the claimant's creation
-    lost_after_s: float = LOST_AFTER_S  # behind the grace of a pod whose node is not ready
-    reserve_after_s: float = RESERVE_AFTER_S
-    reserve_idle: float = RESERVE_IDLE
+    max_grace_s: float = defaults.MAX_GRACE_S  # that a victim may take to end
+    large_claim: int = defaults.LARGE_CLAIM  # see preemption/proportion.py; 0: no claim is large
+    large_claim_wait_s: float = defaults.LARGE_CLAIM_WAIT_S  # since the claimant's creation
+    lost_after_s: float = defaults.LOST_AFTER_S  # behind the grace of a pod whose node is not ready
+    reserve_after_s: float = defaults.RESERVE_AFTER_S
+    reserve_idle: float = defaults.RESERVE_IDLE
     names_all: bool = False  # whether Events and statuses may name gangs of other namespaces
     mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
     elastic_headroom: float = 0.0  # share of the capacity that surplus of elastic gangs leaves free
     share_by_weight: frozenset[str] = frozenset()  # see Queues.is_claimed()
-    start_within_s: float = START_WITHIN_S  # before a gang that is not ready is evicted; 0: never
+    start_within_s: float = (
+        defaults.START_WITHIN_S
+    )  # before a gang that is not ready is evicted; 0: never
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +139,7 @@ class Scheduler:
         controllers: JobControllers,
         levels: tuple[str, ...] = (),
         policy: Policy = Policy(),
-        half_life_s: float = USAGE_HALF_LIFE_S,
+        half_life_s: float = defaults.USAGE_HALF_LIFE_S,
         quarantine: Quarantine | None = None,
     ) -> None:
         """levels: label keys of the network tree, widest first. half_life_s: half-life of past usage

@@ -9,7 +9,7 @@ API server: one that does not hold is given up, and for one that holds the pods 
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from central.kube.transport.http_client import Client
 from central.kube.transport.runtime import RUNTIME, Runtime
@@ -20,6 +20,7 @@ from central.model.decisions import Bind
 from central.model.facts import BindFailed, EvictDone, Fact
 from central.scheduler.scheduler import Scheduler
 from central.server.rounds import Rounds
+from central.server.stats.sliced_question import FactLoop
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,6 @@ class Assumption(NamedTuple):
     leaving: bool
 
 
-class AuditedLoop(Protocol):
-    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = ...) -> Any: ...
-    def put(self, fact: Fact) -> None: ...
-
-
 class PodTickets(Protocol):
     def is_open(self, uid: str) -> bool: ...
 
@@ -55,7 +51,7 @@ class AssumptionAudit(Rounds):
     def __init__(
         self,
         client: Client,
-        loop: AuditedLoop,
+        loop: FactLoop,
         tickets: PodTickets,
         list_again: Callable[[], None],
         runtime: Runtime = RUNTIME,

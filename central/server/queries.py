@@ -1,10 +1,9 @@
 """Answers users' queries from the cluster state: the view of a node, and why a gang is pending. The loop
 runs each query between two cycles, so every answer is consistent."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Protocol
 
 from central.model import wording
 from central.model.phases import UNKNOWN
@@ -24,29 +23,18 @@ from central.scheduler.scheduler import Scheduler
 from central.scheduler.state.cluster_state import ClusterState
 from central.scheduler.state.gangs import Gang
 from central.scheduler.status import gang_status
-from central.server.grpc.query_service import (
-    Answer,
-    Explanation,
-    NodeView,
-    QueueTenants,
-    TenantLimit,
-    TenantUse,
-)
+from central.server.grpc.query_service import Explanation, NodeView
 from central.server.stats import count_gpus
 from central.server.stats.node_rows import problem_of
 from central.server.stats.pending_rows import cause_of
 from central.server.stats.queue_rows import in_units
-from central.server.stats.sliced_question import ask_in_slices
+from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
 from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse, indices_of, mask_of
 
 
-class AskableLoop(Protocol):
-    def ask(self, question: Callable[[Scheduler], Answer], timeout_s: float = ...) -> Answer: ...
-
-
 class ClusterQueries:
-    def __init__(self, loop: AskableLoop) -> None:
+    def __init__(self, loop: QuestionLoop) -> None:
         self._loop = loop
 
     @property
@@ -72,7 +60,7 @@ class ClusterQueries:
     def explain(self, namespace: str, name: str) -> Explanation | None:
         return self._loop.ask(lambda scheduler: explain(scheduler, namespace, name))
 
-    def queue_tenants(self, name: str) -> QueueTenants | None:
+    def queue_tenants(self, name: str) -> tuple[pb.QueueReply, list[str]]:
         return self._loop.ask(lambda scheduler: queue_tenants(scheduler, name))
 
 
@@ -354,24 +342,37 @@ def _queue(scheduler: Scheduler, gang: Gang) -> str:
     return gang.queue_name + (f" ({shown})" if shown else "")
 
 
-def queue_tenants(scheduler: Scheduler, name: str) -> QueueTenants | None:
-    """The limits inside the queue, and what each namespace and user has of them. None: there is no such queue."""
+def queue_tenants(scheduler: Scheduler, name: str) -> tuple[pb.QueueReply, list[str]]:
+    """The limits inside the queue, what each namespace and user has of them, and the namespaces of these tenants."""
     queue = scheduler.queues.by_name.get(name)
     if queue is None:
-        return None
+        return pb.QueueReply(found=False), []
     seen, currency = queue.seen, scheduler.queues.currency
     limits = {
-        NAMESPACE: TenantLimit(
-            seen.namespace_gangs, in_units(currency.limits(seen.namespace_amounts))
-        ),
-        USER: TenantLimit(seen.user_gangs, in_units(currency.limits(seen.user_amounts))),
+        NAMESPACE: _tenant_limit(seen.namespace_gangs, currency.limits(seen.namespace_amounts)),
+        USER: _tenant_limit(seen.user_gangs, currency.limits(seen.user_amounts)),
     }
     tenants = []
     for (kind, tenant), usage in queue.tenants.items():
-        if limits[kind]:
-            namespace, user = (tenant, "") if kind == NAMESPACE else identity_of(tenant)
+        if (limit := limits[kind]) is not None:
+            is_user = kind == USER
+            namespace, user = identity_of(tenant) if is_user else (tenant, "")
             used = in_units(usage.used)
-            shown = {each: used.get(each, 0.0) for each in limits[kind].resources}
-            tenants.append(TenantUse(namespace, user, usage.running, shown))
-    tenants.sort(key=lambda each: (-sum(each.resources.values()), -each.running_gangs, each.user))
-    return QueueTenants(limits[NAMESPACE], limits[USER], tuple(tenants))
+            shown = {each: used.get(each, 0.0) for each in limit.resources}
+            found = pb.TenantUsage(is_user=is_user, name=user or namespace, resources=shown)
+            found.running_gangs = usage.running
+            tenants.append(((-sum(shown.values()), -usage.running, user), found, namespace))
+    tenants.sort(key=lambda each: each[0])
+    reply = pb.QueueReply(
+        found=True,
+        per_namespace=limits[NAMESPACE],
+        per_user=limits[USER],
+        tenants=[each for _, each, _ in tenants],
+    )
+    return reply, [namespace for *_, namespace in tenants]
+
+
+def _tenant_limit(gangs: int | None, amounts: Mapping[str, int]) -> pb.TenantLimit | None:
+    if gangs is None and not amounts:
+        return None
+    return pb.TenantLimit(running_gangs=gangs, resources=in_units(amounts))

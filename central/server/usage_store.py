@@ -10,17 +10,16 @@ Design: docs/design/quotas.md
 
 import logging
 from collections.abc import Callable, Generator
-from typing import Protocol
 
 from central.kube.transport.http_client import Client
 from central.kube.transport.runtime import RUNTIME, Runtime
 from central.kube.write import usage_map
 from central.kube.write.retrying import Retry
 from central.kube.write.usage_map import NotKept
-from central.model.facts import Fact, PastUsageSeen, QueuePast
+from central.model.facts import PastUsageSeen, QueuePast
 from central.scheduler.scheduler import Scheduler
 from central.server.rounds import Rounds
-from central.server.stats.sliced_question import QuestionLoop, ask_in_slices
+from central.server.stats.sliced_question import FactLoop, ask_in_slices
 from central.server.throttled_log import ThrottledLog
 
 log = logging.getLogger(__name__)
@@ -28,10 +27,6 @@ log = logging.getLogger(__name__)
 EVERY_S = 60.0
 READS, READ_APART_S = 5, 1.0
 QUEUES_AT_ONCE = 100  # between two places where the loop may go on
-
-
-class FactLoop(QuestionLoop, Protocol):
-    def put(self, fact: Fact) -> None: ...
 
 
 class UsageStore(Rounds):

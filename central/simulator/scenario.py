@@ -17,19 +17,9 @@ from central.kube.decode import (
 from central.kube.decode.decoder import Decoder
 from central.kube.decode.fields import DECODE_ERRORS, FieldError, MalformedObject, error_text
 from central.kube.decode.gang_rules import GangRule
-from central.model import native_podgroup
+from central.model import facts, native_podgroup
 from central.model.device_claims import ClaimKey, DeviceClaimSeen, DeviceClaimSpec
-from central.model.facts import (
-    BatchFact,
-    CronSeen,
-    Fact,
-    FlowSeen,
-    GangSeen,
-    JobSeen,
-    NodeSeen,
-    OwnerSeen,
-    PodSeen,
-)
+from central.model.facts import Fact
 from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.model.volumes import ClaimSeen
@@ -180,9 +170,9 @@ class _ScenarioBuilder:
             fact = kind.seen(found.raw)
         except MalformedObject as error:
             raise found.place.wrong(str(error)) from error
-        if isinstance(fact, PodSeen | GangSeen | JobSeen):
+        if isinstance(fact, facts.PodSeen | facts.GangSeen | facts.JobSeen):
             fact = replace(fact, created=arrives + order * STEP_S)
-        if isinstance(fact, JobSeen):
+        if isinstance(fact, facts.JobSeen):
             self._found.jobs[fact.created] = found.raw
             self._read_training(found, fact)
         self._check(found, fact)
@@ -190,9 +180,9 @@ class _ScenarioBuilder:
         leaves = found.seconds(LEAVES)
         if leaves is not None:
             self._found.departures.append((leaves, kind.gone(found.raw)))
-        if isinstance(fact, BatchFact | OwnerSeen):
+        if isinstance(fact, facts.BatchFact | facts.OwnerSeen):
             self._found.batch[id(fact)] = found.raw
-            if isinstance(fact, CronSeen) and not fact.suspend and leaves is None:
+            if isinstance(fact, facts.CronSeen) and not fact.suspend and leaves is None:
                 self._found.endless = f"CronJob {fact.namespace}/{fact.name}"
 
     def _of_these_pods(self, fact: Fact) -> Fact:
@@ -234,7 +224,7 @@ class _ScenarioBuilder:
         elif found.kind == scenario_kinds.CRON_JOB:
             meta["creationTimestamp"] = stamp(arrives)  # its schedule starts then
 
-    def _read_training(self, found: ManifestObject, fact: JobSeen) -> None:
+    def _read_training(self, found: ManifestObject, fact: facts.JobSeen) -> None:
         try:
             job = training_progress.read(fact, found.annotations)
         except ValueError as error:
@@ -318,7 +308,7 @@ class _ScenarioBuilder:
     def _check(self, found: ManifestObject, fact: Fact) -> None:
         """Raises an error for a fact that an API server would reject. A fact that this version does not support is
         accepted: its gang stays pending with the reason."""
-        if isinstance(fact, PodSeen):
+        if isinstance(fact, facts.PodSeen):
             self._foreign_pods += not fact.ours and not fact.node
             if fact.spec.unsupported:
                 try:
@@ -331,10 +321,10 @@ class _ScenarioBuilder:
                     raise found.wrong(str(error)) from error
                 except (AttributeError, TypeError, KeyError, ValueError) as error:
                     raise found.wrong(fact.spec.unsupported) from error
-        elif isinstance(fact, GangSeen | JobSeen | CronSeen | FlowSeen):
+        elif isinstance(fact, facts.GangSeen | facts.JobSeen | facts.CronSeen | facts.FlowSeen):
             if fact.error.startswith("spec.") and "not supported" not in fact.error:
                 raise found.wrong(fact.error)
-        elif isinstance(fact, NodeSeen) and fact.name not in self._found.machines:
+        elif isinstance(fact, facts.NodeSeen) and fact.name not in self._found.machines:
             machine = node_defaults.uniform(fact)
             if machine is not None:
                 self._found.machines[fact.name] = machine

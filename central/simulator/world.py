@@ -9,27 +9,9 @@ from math import inf
 from central.controllers.builtin_controllers import BuiltinController, BuiltinControllers
 from central.kube.decode import elastic_object_decoder, storage_decoder
 from central.kube.decode.quantities import parse_duration
+from central.model import facts
 from central.model.decisions import Bind, Create, Decision, Delete, Evict, Patch, SetSize, SetStatus
-from central.model.facts import (
-    Answered,
-    BatchFact,
-    BindDone,
-    BindFailed,
-    BudgetGone,
-    BudgetSeen,
-    ElasticGone,
-    ElasticSeen,
-    EvictDone,
-    Fact,
-    JobGone,
-    JobSeen,
-    NodeGone,
-    NodeSeen,
-    OwnerGone,
-    OwnerSeen,
-    PodGone,
-    PodSeen,
-)
+from central.model.facts import Fact
 from central.model.json_types import Json
 from central.simulator.device_claim_controller import DeviceClaimController
 from central.simulator.job_objects import JobObjects
@@ -82,22 +64,22 @@ class World:
 
     def arrive(self, fact: Fact, now: float) -> Iterator[Fact]:
         match fact:
-            case PodSeen():
+            case facts.PodSeen():
                 yield from self._add_pod(fact, now)
-            case NodeSeen():
+            case facts.NodeSeen():
                 self._kubelets.add(fact)
                 yield fact
-            case BudgetSeen():
+            case facts.BudgetSeen():
                 self._budget_statuses.add(fact)
                 yield fact
-            case JobSeen():
+            case facts.JobSeen():
                 yield from self._job_objects.add(fact, self._scenario.jobs[fact.created])
-            case OwnerSeen():
+            case facts.OwnerSeen():
                 owner = self._scenario.batch[id(fact)]
                 self._controllers.add(owner)
                 yield fact
                 elastic = elastic_object_decoder.decode(owner["kind"], owner, owned=True)
-                if isinstance(elastic, ElasticSeen):
+                if isinstance(elastic, facts.ElasticSeen):
                     yield elastic
             case _ if (raw := self._scenario.batch.get(id(fact))) is not None:
                 yield from self._job_objects.put(raw)
@@ -106,23 +88,23 @@ class World:
                 yield from self._volume_controller.apply(fact)
 
     def leave(self, gone: Fact, now: float) -> Iterator[Fact]:
-        if isinstance(gone, PodGone):
+        if isinstance(gone, facts.PodGone):
             sim_pod = self.pods.get(gone.uid)
             if sim_pod is not None:
                 yield from self._remove_pod(sim_pod, now, again=False)
             return
-        if isinstance(gone, JobGone | BatchFact):
+        if isinstance(gone, facts.JobGone | facts.BatchFact):
             yield from self._job_objects.leave(gone, now)
             return
         self._device_claims.apply(gone)
         yield from self._volume_controller.apply(gone)
-        if isinstance(gone, OwnerGone):
+        if isinstance(gone, facts.OwnerGone):
             yield from self._elastic_gone(gone.uid)
             for uid in self._controllers.remove(gone.uid):
                 yield from self._remove_pod(self.pods[uid], now, again=False)
-        if isinstance(gone, BudgetGone):
+        if isinstance(gone, facts.BudgetGone):
             self._budget_statuses.remove(gone)
-        if isinstance(gone, NodeGone):
+        if isinstance(gone, facts.NodeGone):
             self._kubelets.remove(gone.name)
             for sim_pod in self._kubelets.on(gone.name):
                 lost_s = now - sim_pod.started
@@ -170,24 +152,26 @@ class World:
                 sim_pod.deletion_cost = -asked.rank
         raw = self._controllers.resize(asked.uid, asked.size, completions=asked.completions)
         if raw is None:
-            yield Answered("SetSize", *place, why="not found", code=404)
+            yield facts.Answered("SetSize", *place, why="not found", code=404)
             return
         self._result.resized.append(Resized(now, *place[1:], asked.size, asked.why))
-        yield Answered("SetSize", *place, uid=asked.uid)
+        yield facts.Answered("SetSize", *place, uid=asked.uid)
         yield elastic_object_decoder.decode(asked.kind, raw, owned=True)
 
     def _elastic_gone(self, uid: str) -> Iterator[Fact]:
         raw = self._controllers.raw_of(uid)
         if raw is not None:
-            yield ElasticGone(raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"])
+            yield facts.ElasticGone(
+                raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"]
+            )
 
     def _bind(self, bind: Bind, now: float) -> Iterator[Fact]:
         sim_pod = self.pods.get(bind.pod)
         if sim_pod is None:
-            yield BindFailed(bind.pod, bind.node, "the pod is gone", final=True)
+            yield facts.BindFailed(bind.pod, bind.node, "the pod is gone", final=True)
             return
         if bind.node not in self._kubelets:
-            yield BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
+            yield facts.BindFailed(bind.pod, bind.node, f"node {bind.node} is gone")
             return
         self.pods_waiting -= waits(sim_pod.seen)
         sim_pod.seen = self._device_claims.named(bind, replace(sim_pod.seen, node=bind.node))
@@ -210,7 +194,7 @@ class World:
         )
         yield from self._volume_controller.bind_claims(bind)
         yield from self._device_claims.bind_claims(bind)
-        yield BindDone(bind.pod, bind.node)
+        yield facts.BindDone(bind.pod, bind.node)
         yield seen
 
     def _run(self, sim_pod: SimPod, now: float) -> None:
@@ -230,26 +214,28 @@ class World:
     def _evict(self, evict: Evict, now: float) -> Iterator[Fact]:
         sim_pod = self.pods.get(evict.pod)
         if sim_pod is None:
-            yield EvictDone(evict.pod, "", evict.trial)
+            yield facts.EvictDone(evict.pod, "", evict.trial)
             return
         for budget in sim_pod.budgets:
             if evict.beyond_budgets:
                 break
             if not budget.allows() and evict.pod in budget.running:
                 why = f"disruption budget {budget.name} allows no disruption now"
-                yield EvictDone(evict.pod, why, evict.trial)
+                yield facts.EvictDone(evict.pod, why, evict.trial)
                 return
         if evict.trial or sim_pod.seen.deleting:
-            yield EvictDone(evict.pod, "", trial=evict.trial)
+            yield facts.EvictDone(evict.pod, "", trial=evict.trial)
             return
         lost_s = self._suspended_work.suspended(sim_pod, now)
         self._evicted(sim_pod, evict.why, now, lost_s)
-        yield EvictDone(evict.pod)
+        yield facts.EvictDone(evict.pod)
         yield from self._remove_pod(sim_pod, now, again=True, at_most_s=evict.grace_s or inf)
 
     # --- pods -----------------------------------------------------------------
 
-    def _create_pod(self, seen: PodSeen, raw: Json, now: float, owner: str = "") -> Iterator[Fact]:
+    def _create_pod(
+        self, seen: facts.PodSeen, raw: Json, now: float, owner: str = ""
+    ) -> Iterator[Fact]:
         """Adds a pod that a controller creates. owner: uid, for Kubernetes' own controllers."""
         annotations = raw["metadata"].get("annotations") or {}
         labels = raw["metadata"].get("labels") or {}
@@ -298,7 +284,7 @@ class World:
         if sim_pod is not None:
             yield from self._remove_pod(sim_pod, now, again=False)
 
-    def _add_pod(self, seen: PodSeen, now: float) -> Iterator[Fact]:
+    def _add_pod(self, seen: facts.PodSeen, now: float) -> Iterator[Fact]:
         plan = self._scenario.plans[first_uid(seen.uid)]
         budgets = self._scenario.budgets
         made: list[Fact] = []
@@ -393,7 +379,7 @@ class World:
         self.pods_waiting -= waits(seen)
         del self.pods[seen.uid]
         self._controllers.pod_lost(sim_pod.plan.owner, seen.uid)
-        yield PodGone(seen.uid)
+        yield facts.PodGone(seen.uid)
         yield from self._volume_controller.remove(sim_pod.plan.claims)
         yield from self._device_claims.pod_gone(seen)
         if again and sim_pod.plan.again and sim_pod.plan.owner not in self._controllers:

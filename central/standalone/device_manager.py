@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import grpc
 
@@ -65,26 +64,6 @@ class DeviceState:
         new.write_text(json.dumps({"Data": data, "Checksum": checksum}))
         new.replace(file)
 
-    @classmethod
-    def load(cls, file: Path) -> Self:
-        """Empty if the file does not exist."""
-        books = cls()
-        if file.exists():
-            data = json.loads(file.read_text())["Data"]
-            for entry in data["PodDeviceEntries"]:
-                ids = tuple(sorted(i for ids in entry["DeviceIDs"].values() for i in ids))
-                response = pb.ContainerAllocateResponse.FromString(
-                    base64.b64decode(entry["AllocResp"])
-                )
-                containers = books.held.setdefault(entry["PodUID"], {})
-                resources = containers.setdefault(entry["ContainerName"], {})
-                resources[entry["ResourceName"]] = HeldDevices(ids, response)
-            # Known but empty until the plugin registers again.
-            books.healthy = {name: set() for name in data["RegisteredDevices"]}
-            books.unhealthy = {name: set() for name in data["RegisteredDevices"]}
-        books.recount()
-        return books
-
 
 CHECKPOINT = "kubelet_internal_checkpoint"
 # otherwise a new socket at an old path would not be dialled
@@ -133,17 +112,13 @@ class DeviceManager:
     def __init__(
         self,
         directory: Path,
-        *,
         active: Callable[[], set[str]],
         on_change: Callable[[DeviceCounts, DeviceCounts], None],
-        seed: int,
-        before_record: Callable[[], None],
     ) -> None:
         self.directory = directory
         self._active = active
         self._on_change = on_change
-        self._before_record = before_record
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._mutex = threading.Lock()
         self._state = DeviceState()
         self._endpoints: dict[str, Endpoint] = {}
@@ -182,14 +157,18 @@ class DeviceManager:
         self._notify_change()
 
     def forget_plugins(self) -> None:
-        """The effect of a restart: plugins are unknown, and held devices are read from the checkpoint."""
+        """The effect of a start: plugins are unknown."""
         with self._mutex:
             self.life += 1
             endpoints, self._endpoints = self._endpoints, {}
-            self._state = DeviceState.load(self.directory / CHECKPOINT)
+            self._state = self._restored()
         for endpoint in endpoints.values():
             endpoint.close()
         self._notify_change()
+
+    def _restored(self) -> DeviceState:
+        """Returns what the kubelet knows when it starts. That of the demo starts once."""
+        return DeviceState()
 
     def counts(self) -> tuple[DeviceCounts, DeviceCounts]:
         """capacity, allocatable"""
@@ -256,6 +235,18 @@ class DeviceManager:
     def _allocate(self, uid: str, container: str, resource: str, ids: set[str]) -> None:
         with self._mutex:
             endpoint, life = self._endpoints.get(resource), self.life
+        response = self._answer(endpoint, resource, ids)
+        with self._mutex:
+            self._check_life(life)
+            self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
+                tuple(sorted(ids)), response
+            )
+            self._state.save(self.directory / CHECKPOINT)
+
+    def _answer(
+        self, endpoint: Endpoint | None, resource: str, ids: set[str]
+    ) -> pb.ContainerAllocateResponse:
+        """Returns what the plugin answers to Allocate."""
         order = sorted(ids)
         self._random.shuffle(order)
         try:
@@ -271,13 +262,7 @@ class DeviceManager:
             raise AdmissionError(f"Allocate of {resource} failed: {_describe(error)}") from None
         if not response.container_responses:
             raise AdmissionError(f"Allocate of {resource} returned no container")
-        self._before_record()
-        with self._mutex:
-            self._check_life(life)
-            self._state.held.setdefault(uid, {}).setdefault(container, {})[resource] = HeldDevices(
-                tuple(sorted(ids)), response.container_responses[0]
-            )
-            self._state.save(self.directory / CHECKPOINT)
+        return response.container_responses[0]
 
     def _check_life(self, life: int) -> None:
         if life != self.life:

@@ -3,7 +3,6 @@ any directory, without containers and without root. Pods are admitted one at a t
 says what their containers would get."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -85,11 +84,6 @@ class Admission:
     def ok(self) -> bool:
         return not self.reason
 
-    @property
-    def envs(self) -> Mapping[str, str]:
-        """The variables of the first container that has any."""
-        return next((item.envs for item in self.containers if item.envs), {})
-
 
 SOCKET_PATH_BYTES = 107  # of sockaddr_un, without the closing zero
 VERSION = "v1beta1"
@@ -99,23 +93,13 @@ def _ignore(capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
     pass
 
 
-def _nothing() -> None:
-    pass
-
-
 class HollowKubelet:
-    """on_change(capacity, allocatable) is called from any thread, whenever a plugin's devices
-    change. before_record is called in the moment between a plugin's answer to Allocate and its record."""
+    """on_change(capacity, allocatable) is called from any thread, whenever a plugin's devices change."""
 
     device_manager = DeviceManager
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        on_change: Callable[[DeviceCounts, DeviceCounts], None] = _ignore,
-        seed: int = 0,
-        before_record: Callable[[], None] = _nothing,
+        self, directory: Path, *, on_change: Callable[[DeviceCounts, DeviceCounts], None] = _ignore
     ) -> None:
         self.directory = directory
         self.plugins = directory / "device-plugins"
@@ -134,20 +118,7 @@ class HollowKubelet:
         self._ended: set[str] = set()
         self._results: dict[str, Admission] = {}
         self._servers: list[grpc.Server] = []
-        self._devices = self.device_manager(
-            self.plugins,
-            active=self._active,
-            on_change=on_change,
-            seed=seed,
-            before_record=before_record,
-        )
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._devices = self.device_manager(self.plugins, self._active, on_change)
 
     # --- the process
 
@@ -177,18 +148,6 @@ class HollowKubelet:
                 server.stop(grace=None).wait()
             self._servers = []
             self._devices.forget_plugins()
-
-    def kill(self) -> None:
-        """Stops the process at once. Pods whose admission was in progress may be added again."""
-        for server in self._servers:
-            server.stop(grace=None).wait()
-        self._servers = []
-        self._devices.forget_plugins()
-
-    def restart(self, down_s: float = 0.0) -> None:
-        self.stop()
-        time.sleep(down_s)
-        self.start()
 
     # --- pods
 
@@ -272,25 +231,6 @@ class HollowKubelet:
             return set(self._pods) - self._ended
 
     # --- reports
-
-    @property
-    def capacity(self) -> DeviceCounts:
-        return self._devices.counts()[0]
-
-    @property
-    def allocatable(self) -> DeviceCounts:
-        return self._devices.counts()[1]
-
-    def held(self) -> dict[tuple[str, str, str], dict[str, tuple[str, ...]]]:
-        """(namespace, pod, container) -> resource -> ids, without the pod-resources API."""
-        with self._lock:
-            pods = [pod for uid, pod in self._pods.items() if uid not in self._ended]
-        rows = {
-            (pod.namespace, pod.name, container.name): self._devices.held(pod.uid, container.name)
-            for pod in pods
-            for container in pod.listed_containers()
-        }
-        return {key: held for key, held in rows.items() if held}
 
     def list_pods(self) -> podresources.ListPodResourcesResponse:
         """All known pods, ended ones too. Frees the devices of inactive pods."""

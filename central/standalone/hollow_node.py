@@ -1,5 +1,5 @@
-"""One hollow node: its Node object, its kubelet (hollow, or none on a bare node), and the thread that handles its
-pods as a kubelet would: admits, runs, ends and deletes them."""
+"""One hollow node: its Node object, its hollow kubelet, and the thread that handles its pods as a kubelet would:
+admits, runs, ends and deletes them."""
 
 import functools
 import heapq
@@ -18,7 +18,7 @@ from central.model.json_types import Json
 from central.model.timestamps import stamp
 from central.standalone import pod_status
 from central.standalone.device_manager import DeviceCounts
-from central.standalone.hollow_kubelet import Admission, HollowKubelet
+from central.standalone.hollow_kubelet import HollowKubelet
 
 log = logging.getLogger(__name__)
 
@@ -27,42 +27,23 @@ RETRY_S = 1.0  # after a failed start of a container, or an API that does not an
 
 @dataclass(frozen=True, slots=True)
 class HollowNode:
-    """capture: the machine's hardware, for an agent and a hollow kubelet. None: a bare node, whose status just
-    has this number of GPUs."""
+    """capture: the machine's hardware, for its agent."""
 
     name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    capture: Path | None = None
-    gpus: int = 8
+    labels: Mapping[str, str]
+    capture: Path
     capacity: Mapping[str, str] = field(
         default_factory=lambda: {"cpu": "96", "memory": "1024Gi", "pods": "110"}
     )
 
     def object(self, address: str) -> Json:
-        gpus = self.gpus if self.capture is None else None
         labels = {"kubernetes.io/hostname": self.name, **self.labels}
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": self.name, "labels": labels},
-            "status": pod_status.node(address, gpus, dict(self.capacity), stamp(time.time())),
+            "status": pod_status.node(address, dict(self.capacity), stamp(time.time())),
         }
-
-
-class NoKubelet:
-    """The kubelet of bare nodes: every pod runs. It has the part of a HollowKubelet that a worker needs."""
-
-    def add_pod(self, pod: Json, *, start: bool) -> Admission:
-        return Admission()
-
-    def start_pod(self, uid: str) -> Admission:
-        return Admission()
-
-    def end_pod(self, uid: str) -> None:
-        pass
-
-    def remove_pod(self, uid: str) -> None:
-        pass
 
 
 class Worker:
@@ -72,7 +53,7 @@ class Worker:
         self,
         number: int,
         client: Client,
-        kubelet: HollowKubelet | NoKubelet,
+        kubelet: HollowKubelet,
         run_s: Callable[[Json], float | None] = pod_status.runs_for_s,
     ) -> None:
         """run_s: how long a pod runs; None: until it is deleted. It raises ValueError for a wrong annotation."""

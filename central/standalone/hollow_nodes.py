@@ -1,6 +1,5 @@
-"""Hollow nodes: Node objects whose pods seem to run. A node with a capture has a hollow kubelet and, after
-start_agents(), a real agent process. A node without one is bare, for scale runs. One watch serves all nodes; each
-node with a kubelet has a thread, and the bare ones share a few.
+"""Hollow nodes: Node objects whose pods seem to run. Each has a hollow kubelet and, after start_agents(), a real agent
+process. One watch serves all nodes; each node has a thread.
 
     with HollowNodes(client, nodes, directory) as hollow:
         hollow.start_agents(server, ca_file)
@@ -8,7 +7,7 @@ node with a kubelet has a thread, and the bare ones share a few.
 Design: docs/design/simulation.md
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -23,14 +22,15 @@ from central.model.json_types import Json
 from central.standalone.agent_process import AgentProcess, agent_pod, token
 from central.standalone.device_manager import DeviceCounts
 from central.standalone.hollow_kubelet import HollowKubelet
-from central.standalone.hollow_node import HollowNode, NoKubelet, Worker
+from central.standalone.hollow_node import HollowNode, Worker
 from central.standalone.pod_status import runs_for_s
 from protos.names import AGENT_ACCOUNT, NAMESPACE
 
 
 class HollowNodes:
-    """run_bare: pods on bare nodes become Running; otherwise they stay as they are. run_s: how long a pod runs
-    (Worker)."""
+    """run_s: how long a pod runs (Worker)."""
+
+    kubelet_class = HollowKubelet
 
     def __init__(
         self,
@@ -38,8 +38,6 @@ class HollowNodes:
         nodes: Sequence[HollowNode],
         directory: Path,
         *,
-        run_bare: bool = True,
-        bare_workers: int = 4,
         run_s: Callable[[Json], float | None] = runs_for_s,
     ) -> None:
         self._run_s = run_s
@@ -48,12 +46,7 @@ class HollowNodes:
         self.agents: dict[str, AgentProcess] = {}
         self._client = client
         self._directory = directory
-        self._workers: dict[str, Worker] = {}
-        bare = [node.name for node in nodes if node.capture is None] if run_bare else []
-        shared = [Worker(number, client, NoKubelet(), run_s) for number in range(bare_workers)]
-        self._shared = shared if bare else []
-        for at, name in enumerate(bare):
-            self._workers[name] = shared[at % bare_workers]
+        self._workers: dict[str, Worker] = {}  # by node
         self._bound: dict[str, str] = {}  # nodes of pods, by uid
         self._watches: watch.Watches | None = None
 
@@ -67,8 +60,7 @@ class HollowNodes:
     def start(self) -> None:
         """Raises Refused or Unreachable if a node cannot be created."""
         for node in self.nodes.values():
-            if node.capture is not None:
-                self._add_kubelet(node)
+            self._add_kubelet(node)
         with ThreadPoolExecutor(8) as pool:
             for _ in pool.map(self._create_node, range(len(self.nodes)), self.nodes.values()):
                 pass
@@ -76,24 +68,21 @@ class HollowNodes:
             worker.start()
         for kubelet in self.kubelets.values():
             kubelet.start()
-        if self._workers:
-            self._watches = watch.start([PODS], self._client, self._heard)
+        self._watches = watch.start([PODS], self._client, self._heard)
 
     def start_agents(self, server: str = "", ca_file: Path | None = None) -> None:
         """Starts a real agent on each node with a capture; without a server they serve only their kubelets."""
         self._ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         account = {"metadata": {"name": AGENT_ACCOUNT, "namespace": NAMESPACE}}
         self._ensure(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
-        for name, node in self.nodes.items():
-            if node.capture is None:
-                continue
+        for name in self.kubelets:
             directory = self._directory / name
             pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
             pod = self._ensure(pods, agent_pod(NAMESPACE, name))
             agent = AgentProcess(
                 name,
                 directory,
-                node.capture,
+                self.nodes[name].capture,
                 server=server,
                 ca_file=ca_file,
                 token_text=token(self._client, NAMESPACE, AGENT_ACCOUNT, pod),
@@ -113,19 +102,19 @@ class HollowNodes:
         for kubelet in self.kubelets.values():
             kubelet.stop()
 
-    def _all_workers(self) -> list[Worker]:
-        return [*self._shared, *(self._workers[name] for name in self.kubelets)]
+    def _all_workers(self) -> Iterable[Worker]:
+        return self._workers.values()
 
     def _add_kubelet(self, node: HollowNode) -> None:
         name = node.name
-        number = len(self._shared) + len(self.kubelets)
         directory = self._directory / name
         directory.mkdir(parents=True, exist_ok=True)
 
         def changed(capacity: DeviceCounts, allocatable: DeviceCounts) -> None:
             worker.devices(name, capacity, allocatable)
 
-        self.kubelets[name] = kubelet = HollowKubelet(directory, on_change=changed)
+        self.kubelets[name] = kubelet = self.kubelet_class(directory, on_change=changed)
+        number = len(self._workers)
         self._workers[name] = worker = Worker(number, self._client, kubelet, self._run_s)
 
     def _create_node(self, at: int, node: HollowNode) -> None:

@@ -61,6 +61,8 @@ class LocalCluster:
     Interrupted. A signal handler that raises could do so between the start of a process and its registration for
     cleanup."""
 
+    nodes_class = HollowNodes
+
     def __init__(
         self,
         nodes: Sequence[HollowNode],
@@ -127,7 +129,7 @@ class LocalCluster:
 
     def start_nodes(self) -> None:
         """Hollow nodes and their kubelets, without agents."""
-        self.hollow = HollowNodes(
+        self.hollow = self.nodes_class(
             self.client, self._nodes, self.directory / "nodes", run_s=self._run_s
         )
         self._stack.callback(self.hollow.stop)

@@ -45,9 +45,8 @@ def waiting(pod: Json, reason: str, message: str) -> Json:
     return {"phase": "Pending", "containerStatuses": _containers(pod, state, ready=False)}
 
 
-def node(address: str, gpus: int | None, capacity: Json, now: str) -> Json:
-    """A hollow node's first status. gpus None: its kubelet will report what its plugins offer."""
-    amounts = dict(capacity) if gpus is None else {**capacity, "nvidia.com/gpu": str(gpus)}
+def node(address: str, amounts: Json, now: str) -> Json:
+    """A hollow node's first status. Its kubelet will report what its plugins offer."""
     ready = {
         "type": "Ready",
         "status": "True",

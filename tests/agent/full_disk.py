@@ -10,10 +10,10 @@ from pathlib import Path
 from agent.resources.cdi import Specs
 from agent.service import Agent
 from agent.settings import Settings
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nodebox import gpus, pod
 
 KIND = "lockstep.dev/gpu"
@@ -68,7 +68,7 @@ def main(folder: Path) -> None:
         fillers += fill(disk)
 
         capture = machines.save(folder, machines.machine())
-        agent = Agent(Settings("n", kubelet_dir=disk, capture=capture, report_every_s=0.2))
+        agent = Agent(Settings(node="n", kubelet_dir=disk, capture=capture, report_every_s=0.2))
         agent.start()
         eventually(lambda: said.has("-1.sock: No space left on device"))
         found["socket said"] = True

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.machine import capture
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.agent.nvml_fixture import CAPTURES, Hardware
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 

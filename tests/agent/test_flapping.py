@@ -38,7 +38,7 @@ def test_what_is_remembered_does_not_grow(tmp_path: Path) -> None:
     file, threads = tmp_path / "machine.json", threading.active_count()
     hold_down = HoldDown(0.0, 0.0, 0.0, settled_s=0.0)
     node = AgentNode("n")
-    monitor = DeviceMonitor(Settings("n", capture=file, hold_down=hold_down), node)
+    monitor = DeviceMonitor(Settings(node="n", capture=file, hold_down=hold_down), node)
     sizes = []
     for number in range(ROUNDS):
         capture.save(turned(number), file)
@@ -74,7 +74,7 @@ def test_a_nic_that_stays_away_is_forgotten() -> None:
 def test_events_that_nobody_reads_are_dropped(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     capture.save(MACHINE, file)
-    monitor = DeviceMonitor(Settings("n", capture=file), AgentNode("n"))
+    monitor = DeviceMonitor(Settings(node="n", capture=file), AgentNode("n"))
     for number in range(MOST_NEWS + 5000):
         monitor.on_event(f"GPU-{number}", 79)
     assert monitor._news.qsize() == MOST_NEWS
@@ -87,7 +87,7 @@ def test_a_bug_in_one_survey_keeps_what_is_known(tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     capture.save(MACHINE, file)
     node = AgentNode("n")
-    monitor = DeviceMonitor(Settings("n", capture=file, survey_every_s=0.02), node)
+    monitor = DeviceMonitor(Settings(node="n", capture=file, survey_every_s=0.02), node)
     monitor.refresh(first=True)
     stop = threading.Event()
     before, at = node.state.topology, monitor.refreshed_at

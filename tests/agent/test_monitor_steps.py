@@ -38,7 +38,7 @@ class Box:
         self.node = AgentNode("n")
         self.change(made)
         self.monitor = DeviceMonitor(
-            Settings("n", kubelet_dir=folder, **(given | settings)), self.node
+            Settings(node="n", kubelet_dir=folder, **(given | settings)), self.node
         )
 
     def change(self, made: Machine) -> None:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 
 pytestmark = pytest.mark.slow

@@ -18,12 +18,13 @@ from agent.__main__ import main
 from agent.flags import parser
 from agent.machine import capture
 from agent.settings import Settings, settings
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU, RDMA
 from tests.agent.nvml_fixture import CAPTURES, Hardware, library
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nodebox import gpus, intent, pod
 from tests.fakes.nvml import build
 from tests.own_memory import own_bytes

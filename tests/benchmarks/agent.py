@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.machine import capture
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.names import GPU
 from tests.fakes import sysfs
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nvml import build
 
 ROOT = Path(__file__).parents[2]

@@ -17,12 +17,11 @@ from typing import Any
 import orjson
 
 from central.kube.write.executor import OBJECT_WORKERS
-from central.standalone.hollow_node import HollowNode
-from central.standalone.hollow_nodes import HollowNodes
 from tests.benchmarks import binding
 from tests.benchmarks import plane as planes
 from tests.benchmarks.plane import Plane
 from tests.benchmarks.pod_watch import PodWatch
+from tests.fakes.hollow_nodes import HollowNodes, bare_node
 
 JOBS, PODS, NODES = 1000, 10, 100
 SPACE = "/namespaces/default"
@@ -132,7 +131,7 @@ def _all_seen(pods: PodWatch, jobs: int) -> None:
 @contextmanager
 def _nodes(plane: Plane, folder: Path) -> Iterator[None]:
     stock = {"cpu": "64", "memory": "256Gi", "pods": "250"}
-    nodes = [HollowNode(f"hollow-{number}", gpus=0, capacity=stock) for number in range(NODES)]
+    nodes = [bare_node(f"hollow-{number}", gpus=0, capacity=stock) for number in range(NODES)]
     with HollowNodes(plane.client, nodes, folder, bare_workers=16):
         yield
 

@@ -49,7 +49,7 @@ def scheduler(nodes: int) -> Scheduler:
 
 def settle(made: Scheduler, now: float) -> None:
     """Cycles until all that changed is read, as some seconds after a start."""
-    while made.preemption.candidates.table.unread:
+    while made.preemption.candidates.table._unread:
         schedule_once(made, [], now)
 
 

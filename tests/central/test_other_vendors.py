@@ -13,11 +13,12 @@ from central.controllers.composite import new_scheduler
 from central.kube.decode import pod_annotations
 from central.kube.decode.fields import FieldError
 from central.model.facts import Fact, NodeSeen, PodSeen, QueueSeen
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU, GPU_MODEL, OTHER_GPUS, RACK
 from tests.central import factories
 from tests.central.server.stats.every_view import EveryView, Written
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.machines import machine
 from tests.fakes.nodebox import NodeBox
 from tests.fakes.nodebox import pod as whole_gpus

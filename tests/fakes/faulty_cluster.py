@@ -5,10 +5,13 @@ from typing import Any
 from central.standalone.local_cluster import PATIENCE_S, LocalCluster
 from protos.common.child_process import wait_or_kill
 from tests.fakes.faulty_api import Faults, FaultyApi, no_faults
+from tests.fakes.hollow_nodes import HollowNodes
 
 
 class FaultyCluster(LocalCluster):
+    nodes_class = HollowNodes
     api: FaultyApi
+    hollow: HollowNodes
 
     def __init__(self, *given: Any, faults: Faults = no_faults, **more: Any) -> None:
         super().__init__(*given, **more)

@@ -4,9 +4,9 @@ before."""
 import threading
 from pathlib import Path
 
-from central.standalone.device_manager import AdmissionError, DeviceManager, Endpoint
-from central.standalone.hollow_kubelet import HollowKubelet
+from central.standalone.device_manager import AdmissionError, Endpoint
 from protos.stubs import deviceplugin_pb2 as pb
+from tests.fakes.hollow_kubelet import DeviceManager, HollowKubelet
 
 
 class SeveralPlugins(DeviceManager):

@@ -4,8 +4,9 @@ is late, and it forgets an Allocate that it has not recorded yet. Pods have cgro
 import random
 from pathlib import Path
 
-from central.standalone.hollow_kubelet import Admission, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Admission, KubeletPod
 from protos.stubs import podresources_pb2 as podresources
+from tests.fakes.hollow_kubelet import HollowKubelet
 
 
 class LyingKubelet(HollowKubelet):

@@ -11,11 +11,12 @@ from agent.machine.facts import Machine
 from agent.service import Agent
 from agent.settings import Settings
 from central.standalone.device_manager import DeviceCounts
-from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.names import GPU
 from protos.topology import Grant
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 
 
 class NodeBox:

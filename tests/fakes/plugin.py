@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from central.standalone.hollow_kubelet import HollowKubelet
 from protos.stubs import deviceplugin_pb2 as pb
 from protos.stubs import deviceplugin_pb2_grpc as rpc
+from tests.fakes.hollow_kubelet import HollowKubelet
 
 THING = "example.com/thing"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.machine import capture
 from central.standalone.device_manager import DeviceCounts
-from central.standalone.hollow_kubelet import Admission, Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Admission, Container, KubeletPod
 from protos.gpu_sharing import LEAST, MEMORY, RANKS, SHARE
 from protos.names import GPU, GPU_SHARE
 from protos.stubs import fleet_pb2 as pb
@@ -22,6 +22,7 @@ from tests.agent.nvml_fixture import CAPTURES, ROOT, Hardware, library
 from tests.fakes import proc
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.mps.install import install
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control

@@ -115,7 +115,7 @@ def _assert_volumes_fit(scheduler: Scheduler, binds: Iterable[Bind]) -> None:
     owners: dict[str, tuple[str, str]] = {}
     for bind in binds:
         for claim, name in bind.claims:
-            volume = scheduler.state.podclasses.storage.volume(name)
+            volume = scheduler.state.podclasses.storage._volumes.get(name)
             if volume is None:
                 continue
             labels = _node(scheduler.state.nodes[bind.node])["metadata"]["labels"]

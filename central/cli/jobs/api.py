@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Self
 from urllib.parse import urlencode
 
@@ -14,6 +14,7 @@ from central.cli.user_client import reachable
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
 from central.kube.transport.http_client import MERGE, Client, StatusError, Stream
+from central.kube.transport.list_pages import pages
 from central.model.json_types import Json
 from protos.common.near_names import did_you_mean
 
@@ -94,16 +95,12 @@ class Api:
     ) -> tuple[list[Json], str]:
         """The objects, and the version from which a watch continues."""
         found: list[Json] = []
-        token = ""
-        path = kind.path("" if everywhere else self.namespace)
-        while True:
-            parameters = {**query, "limit": str(PAGE)} | ({"continue": token} if token else {})
-            page = self._json("GET", f"{path}?{urlencode(parameters)}", None, kind, "")
-            found += [kind.body(**item) for item in page.get("items") or ()]
-            meta = page.get("metadata") or {}
-            token = meta.get("continue") or ""
-            if not token:
-                return found, str(meta.get("resourceVersion") or "0")
+        version, path = "0", kind.path("" if everywhere else self.namespace)
+        with self._sentences("list", kind):
+            for page in pages(self._client, f"{path}?{urlencode(query)}".rstrip("?"), PAGE):
+                found += [kind.body(**item) for item in page.get("items") or ()]
+                version = str((page.get("metadata") or {}).get("resourceVersion") or "0")
+        return found, version
 
     def watch(
         self, kind: ResourcePath, version: str, *, everywhere: bool = False, **query: str
@@ -117,24 +114,20 @@ class Api:
             "allowWatchBookmarks": "true",
         }
         path = kind.path("" if everywhere else self.namespace)
-        try:
-            with (
-                reachable(),
-                self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream,
-            ):
-                for line in stream:
-                    event = orjson.loads(line)
-                    if event["type"] == "ERROR":
-                        if event["object"].get("code") == GONE:
-                            raise TooOld
-                        raise CannotDo(str(event["object"].get("message")))
-                    yield event["type"], event["object"]
-        except StatusError as refused:
-            if refused.status == GONE:
-                raise TooOld from refused
-            raise CannotDo(
-                _sentence(refused, "watch", kind, "", self.namespace), refusal_code(refused.status)
-            ) from refused
+        with self._sentences("watch", kind):
+            try:
+                with self._client.stream(f"{path}?{urlencode(parameters)}", 330.0) as stream:
+                    for line in stream:
+                        event = orjson.loads(line)
+                        if event["type"] == "ERROR":
+                            if event["object"].get("code") == GONE:
+                                raise TooOld
+                            raise CannotDo(str(event["object"].get("message")))
+                        yield event["type"], event["object"]
+            except StatusError as refused:
+                if refused.status == GONE:
+                    raise TooOld from refused
+                raise
 
     def changes(
         self, kind: ResourcePath, *, everywhere: bool = False, **query: str
@@ -220,16 +213,21 @@ class Api:
     ) -> Json:
         content = MERGE if method == "PATCH" else "application/json"
         sent = None if body is None else orjson.dumps(body)
-        with reachable():
+        verb = "create" if method == "POST" else method.lower()
+        with self._sentences(verb, kind, name):
             reply = self._client.request(method, path, sent, content, timeout_s=60.0)
-        if not reply.ok:
-            refused = reply.error()
-            verb = {"GET": "get" if name else "list", "POST": "create"}.get(method, method.lower())
-            raise CannotDo(
-                _sentence(refused, verb, kind, name, self.namespace), refusal_code(refused.status)
-            ) from refused
-        found: Json = reply.json()
-        return found
+            found: Json = reply.accepted().json()
+            return found
+
+    @contextmanager
+    def _sentences(self, verb: str, kind: ResourcePath, name: str = "") -> Iterator[None]:
+        """Turns the refusals of the API server into CannotDo. name: empty for a list."""
+        try:
+            with reachable():
+                yield
+        except StatusError as refused:
+            why = _sentence(refused, verb, kind, name, self.namespace)
+            raise CannotDo(why, refusal_code(refused.status)) from refused
 
 
 def _version(obj: Json) -> str:

@@ -9,21 +9,26 @@ from central.cli import terminal_table
 from central.cli.jobs import queue_listing
 from central.cli.jobs.queue_listing import gpus_in
 from central.cli.render import count_of
-from central.model.gpu_count import GpuCount, total
+from central.model.gpu_count import NO_GPUS, GpuCount, total
 from central.model.json_types import Json
 from protos.stubs import fleet_pb2 as pb
 
 OWNERS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TopRack:
     name: str
-    nodes: int
-    count: GpuCount
-    unhealthy: int
-    owners: tuple[str, ...]  # those with the most GPUs first
-    troubled: int  # nodes with a trouble
+    nodes: int = 0
+    count: GpuCount = NO_GPUS
+    unhealthy: int = 0
+    held: Counter[str] = field(default_factory=Counter)  # GPUs by owner
+    troubled: int = 0  # nodes with a trouble
+
+    @property
+    def owners(self) -> list[str]:
+        """Returns those with the most GPUs, in this order."""
+        return [owner for owner, _ in self.held.most_common(OWNERS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +77,20 @@ class ClusterView:
         return f"{nodes} node{'s' if nodes != 1 else ''}, {count}{unhealthy}; {pending}"
 
 
-@dataclass(slots=True)
-class _RackSums:
-    counts: list[GpuCount] = field(default_factory=list)
-    unhealthy: int = 0
-    troubled: int = 0
-    owners: Counter[str] = field(default_factory=Counter)
-
-
 def racks_of(reply: pb.TopologyReply) -> tuple[TopRack, ...]:
     """The narrowest domain of the network that a node is in counts as its rack."""
-    found: dict[str, _RackSums] = {}
+    found: dict[str, TopRack] = {}
     for node in reply.nodes:
         name = next((each for each in reversed(node.domains) if each), "-")
-        rack = found.setdefault(name, _RackSums())
-        rack.counts.append(count_of(node))
+        rack = found.setdefault(name, TopRack(name))
+        rack.nodes += 1
+        rack.count = total((rack.count, count_of(node)))
         rack.unhealthy += sum(not gpu.healthy for gpu in node.topology.gpus)
         rack.troubled += bool(node.trouble)
         for holder in node.holders:
             owner = f"{holder.namespace}/{holder.job or holder.pod}"
-            rack.owners[owner] += len(holder.gpus)
-    return tuple(
-        TopRack(
-            name,
-            len(rack.counts),
-            total(rack.counts),
-            rack.unhealthy,
-            tuple(owner for owner, _ in rack.owners.most_common(OWNERS)),
-            rack.troubled,
-        )
-        for name, rack in sorted(found.items())
-    )
+            rack.held[owner] += len(holder.gpus)
+    return tuple(rack for _, rack in sorted(found.items()))
 
 
 def queues_of(rows: Sequence[Json], jobs: Iterable[Json] = ()) -> tuple[TopQueue, ...]:

@@ -5,28 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from central.controllers.job.pod_tally import PodTally
+from central.model import jobspec
 from central.model.facts import PodSeen
-from central.model.jobspec import (
-    ANY,
-    GANG_UNKNOWN,
-    JOB_UPDATED,
-    NO_LIMIT,
-    POD_EVICTED,
-    POD_FAILED,
-    POD_PENDING,
-    TASK_COMPLETED,
-    TASK_FAILED,
-    JobSpec,
-    LifecyclePolicy,
-    TaskSpec,
-    pod_name,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     name: str
-    task: TaskSpec | None  # None: the whole Job
+    task: jobspec.TaskSpec | None  # None: the whole Job
     pods: tuple[str, ...]  # names
     what: str  # for people
     key: str  # identifies the event over time, with the name
@@ -39,7 +25,7 @@ class JobEvent:
 class JobView:
     """The input of policies: the pods of the Job's current version."""
 
-    spec: JobSpec
+    spec: jobspec.JobSpec
     pods: dict[str, PodSeen]  # the desired ones, by name
     lost: dict[str, float]  # names of evicted or terminating pods, since when
     lost_by_task: dict[str, float]  # tasks that lost pods while no scheduler ran
@@ -55,24 +41,24 @@ def detect_events(view: JobView) -> Iterator[JobEvent]:
         done = view.counts.task(task.name).succeeded
         if task.replicas and done >= task.replicas:
             what = f"all {done} pods of task {task.name} succeeded"
-            yield JobEvent(TASK_COMPLETED, task, _names(view, task), what, task.name)
+            yield JobEvent(jobspec.TASK_COMPLETED, task, _names(view, task), what, task.name)
     for task in view.spec.tasks:
         yield from _pod_events(view, task)
         restarts = view.counts.task(task.name).restarts
-        if task.max_retry != NO_LIMIT and restarts >= task.max_retry:
+        if task.max_retry != jobspec.NO_LIMIT and restarts >= task.max_retry:
             what = f"containers of task {task.name} were restarted {restarts} times"
-            yield JobEvent(TASK_FAILED, task, _names(view, task), what, task.name)
+            yield JobEvent(jobspec.TASK_FAILED, task, _names(view, task), what, task.name)
     if view.gang_unknown:
-        yield JobEvent(GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
+        yield JobEvent(jobspec.GANG_UNKNOWN, None, (), view.gang_unknown, "gang")
     if view.spec_changed:
-        yield JobEvent(JOB_UPDATED, None, (), "the Job's spec was changed", "job")
+        yield JobEvent(jobspec.JOB_UPDATED, None, (), "the Job's spec was changed", "job")
 
 
-def _names(view: JobView, task: TaskSpec) -> tuple[str, ...]:
-    return tuple(pod_name(view.spec, task, index) for index in task.indices)
+def _names(view: JobView, task: jobspec.TaskSpec) -> tuple[str, ...]:
+    return tuple(jobspec.pod_name(view.spec, task, index) for index in task.indices)
 
 
-def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
+def _pod_events(view: JobView, task: jobspec.TaskSpec) -> Iterator[JobEvent]:
     for name in _names(view, task):
         pod = view.pods.get(name)
         if pod is not None and pod.phase == "Failed" and not pod.deleting:
@@ -80,32 +66,40 @@ def _pod_events(view: JobView, task: TaskSpec) -> Iterator[JobEvent]:
             codes = pod.part.exit_codes
             exits = f" with exit code {', '.join(map(str, codes))}" if codes else ""
             what = f"pod {name} failed{exits}"
-            yield JobEvent(POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
+            yield JobEvent(jobspec.POD_FAILED, task, (name,), what, pod.uid, codes, pod.part.ended)
         if (since := view.lost.get(name)) is not None:
             what = f"pod {name} was evicted or deleted"
             by_scheduler = name in view.by_scheduler
             what = f"pod {name} was evicted by the scheduler" if by_scheduler else what
             yield JobEvent(
-                POD_EVICTED, task, (name,), what, name, since=since, by_scheduler=by_scheduler
+                jobspec.POD_EVICTED,
+                task,
+                (name,),
+                what,
+                name,
+                since=since,
+                by_scheduler=by_scheduler,
             )
         if pod is not None and pod.phase == "Pending" and not pod.deleting:
             what = f"pod {name} is pending"
-            yield JobEvent(POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None)
+            yield JobEvent(
+                jobspec.POD_PENDING, task, (name,), what, pod.uid, since=pod.created or None
+            )
     if (since := view.lost_by_task.get(task.name)) is not None:
         what = f"pods of task {task.name} disappeared while the scheduler was down"
         gone = tuple(name for name in _names(view, task) if name not in view.pods)
-        yield JobEvent(POD_EVICTED, task, gone, what, task.name, since=since)
+        yield JobEvent(jobspec.POD_EVICTED, task, gone, what, task.name, since=since)
 
 
-def policy_for(spec: JobSpec, event: JobEvent) -> LifecyclePolicy | None:
+def policy_for(spec: jobspec.JobSpec, event: JobEvent) -> jobspec.LifecyclePolicy | None:
     """The first policy that matches: the task's own, then the Job's."""
     own = event.task.policies if event.task is not None else ()
     for policy in (*own, *spec.policies):
         if policy.exit_code is not None:
-            matches = event.name == POD_FAILED and policy.exit_code in event.exit_codes
+            matches = event.name == jobspec.POD_FAILED and policy.exit_code in event.exit_codes
         else:
-            matches = event.name in policy.events or ANY in policy.events
+            matches = event.name in policy.events or jobspec.ANY in policy.events
         # Every pod is pending at first; only one that stays pending is an event.
-        if matches and (event.name != POD_PENDING or policy.timeout_s > 0):
+        if matches and (event.name != jobspec.POD_PENDING or policy.timeout_s > 0):
             return policy
     return None

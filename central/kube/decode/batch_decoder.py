@@ -3,32 +3,11 @@
 from dataclasses import replace
 
 from central.controllers.cronjob import ALLOW, FORBID, REPLACE
-from central.kube.decode.fields import (
-    FieldError,
-    check_acyclic,
-    check_nesting,
-    choice,
-    identified,
-    identity,
-    int_field,
-    labels_field,
-    list_field,
-    map_field,
-    or_error,
-    strings_field,
-    text_field,
-)
+from central.kube.decode import fields
+from central.kube.decode.fields import FieldError
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_time
-from central.model import limits
+from central.model import facts, limits
 from central.model.cron_schedule import BadSchedule, CronSchedule, parse_schedule
-from central.model.facts import (
-    CommandSeen,
-    CronSeen,
-    FlowSeen,
-    FlowStep,
-    ReadinessCheck,
-    TemplateSeen,
-)
 from central.model.json_types import Json
 
 EVERY = "@every "
@@ -37,53 +16,53 @@ _KINDS = {"Job": "batch.volcano.sh/", "Queue": "scheduling.volcano.sh/"}
 _PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 
-def decode_command(raw: Json) -> CommandSeen:
+def decode_command(raw: Json) -> facts.CommandSeen:
     """kind is "" if the target is neither a Job nor a Queue of Volcano's API."""
-    return identified("Command", _command, raw)
+    return fields.identified("Command", _command, raw)
 
 
-def _command(raw: Json) -> CommandSeen:
+def _command(raw: Json) -> facts.CommandSeen:
     """Raises DECODE_ERRORS."""
     meta, target = raw["metadata"], raw.get("target") or {}
-    kind = text_field(target, "kind")
+    kind = fields.text(target, "kind")
     group = _KINDS.get(kind)
-    ours = group is not None and text_field(target, "apiVersion").startswith(group)
-    return CommandSeen(
-        *identity(meta),
-        text_field(raw, "action"),
+    ours = group is not None and fields.text(target, "apiVersion").startswith(group)
+    return facts.CommandSeen(
+        *fields.identity(meta),
+        fields.text(raw, "action"),
         kind if ours else "",
-        text_field(target, "name", limits.NAME),
-        text_field(target, "uid", limits.NAME),
-        text_field(raw, "reason"),
-        text_field(raw, "message"),
+        fields.text(target, "name", limits.NAME),
+        fields.text(target, "uid", limits.NAME),
+        fields.text(raw, "reason"),
+        fields.text(raw, "message"),
         parse_time(meta.get("creationTimestamp")),
         "deletionTimestamp" in meta,
     )
 
 
-def decode_cronjob(raw: Json) -> CronSeen:
-    seen = identified("CronJob", _cron_seen, raw)
-    return or_error(seen, _cron, raw, seen)
+def decode_cronjob(raw: Json) -> facts.CronSeen:
+    seen = fields.identified("CronJob", _cron_seen, raw)
+    return fields.or_error(seen, _cron, raw, seen)
 
 
-def _cron_seen(raw: Json) -> CronSeen:
+def _cron_seen(raw: Json) -> facts.CronSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
-    status = map_field(raw, "status", "", limits.LABELS)
-    check_nesting(status)
-    return CronSeen(
-        *identity(meta),
+    status = fields.mapping(raw, "status", "", limits.LABELS)
+    fields.check_nesting(status)
+    return facts.CronSeen(
+        *fields.identity(meta),
         created=parse_time(meta.get("creationTimestamp")),
         status=status,
         deleting="deletionTimestamp" in meta,
     )
 
 
-def _cron(raw: Json, seen: CronSeen) -> CronSeen:
+def _cron(raw: Json, seen: facts.CronSeen) -> facts.CronSeen:
     spec, status = raw["spec"], raw.get("status") or {}
-    check_nesting(spec)
-    policy = text_field(spec, "concurrencyPolicy") or ALLOW
-    choice("spec.concurrencyPolicy", policy, ALLOW, FORBID, REPLACE)
+    fields.check_nesting(spec)
+    policy = fields.text(spec, "concurrencyPolicy") or ALLOW
+    fields.choice("spec.concurrencyPolicy", policy, ALLOW, FORBID, REPLACE)
     template = spec.get("jobTemplate")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise FieldError("spec.jobTemplate.spec: missing")
@@ -103,16 +82,16 @@ def _cron(raw: Json, seen: CronSeen) -> CronSeen:
 
 def _deadline_s(spec: Json) -> float | None:
     key = "startingDeadlineSeconds"
-    return None if spec.get(key) is None else float(int_field(spec, key, "spec", 0))
+    return None if spec.get(key) is None else float(fields.integer(spec, key, "spec", 0))
 
 
 def _limit(spec: Json, key: str, default: int) -> int:
-    return default if spec.get(key) is None else int_field(spec, key, "spec", 0)
+    return default if spec.get(key) is None else fields.integer(spec, key, "spec", 0)
 
 
 def _schedule(spec: Json, created: float) -> CronSchedule:
-    schedule = text_field(spec, "schedule", limits.SCHEDULE).strip()
-    zone = text_field(spec, "timeZone", limits.SCHEDULE)
+    schedule = fields.text(spec, "schedule", limits.SCHEDULE).strip()
+    zone = fields.text(spec, "timeZone", limits.SCHEDULE)
     try:
         if not schedule.startswith(EVERY):
             return parse_schedule(schedule, zone)
@@ -124,90 +103,90 @@ def _schedule(spec: Json, created: float) -> CronSchedule:
         raise FieldError(str(error)) from None
 
 
-def decode_job_template(raw: Json) -> TemplateSeen:
-    return identified("JobTemplate", _job_template, raw)
+def decode_job_template(raw: Json) -> facts.TemplateSeen:
+    return fields.identified("JobTemplate", _job_template, raw)
 
 
-def _job_template(raw: Json) -> TemplateSeen:
+def _job_template(raw: Json) -> facts.TemplateSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
-    check_nesting(raw)
-    return TemplateSeen(
-        *identity(meta),
-        map_field(raw, "spec", "", limits.LABELS),
-        labels_field(meta, "labels", "metadata", limits.LABELS),
+    fields.check_nesting(raw)
+    return facts.TemplateSeen(
+        *fields.identity(meta),
+        fields.mapping(raw, "spec", "", limits.LABELS),
+        fields.labels(meta, "labels", "metadata", limits.LABELS),
         meta.get("annotations") or {},
-        map_field(raw, "status", "", limits.LABELS),
+        fields.mapping(raw, "status", "", limits.LABELS),
     )
 
 
-def decode_jobflow(raw: Json) -> FlowSeen:
-    seen = identified("JobFlow", _flow_seen, raw)
-    return or_error(seen, _flow, raw, seen)
+def decode_jobflow(raw: Json) -> facts.FlowSeen:
+    seen = fields.identified("JobFlow", _flow_seen, raw)
+    return fields.or_error(seen, _flow, raw, seen)
 
 
-def _flow_seen(raw: Json) -> FlowSeen:
+def _flow_seen(raw: Json) -> facts.FlowSeen:
     """Raises DECODE_ERRORS."""
     meta, status = raw["metadata"], raw.get("status") or {}
-    check_nesting(status)
-    return FlowSeen(
-        *identity(meta),
-        phase=text_field(status.get("state") or {}, "phase"),
+    fields.check_nesting(status)
+    return facts.FlowSeen(
+        *fields.identity(meta),
+        phase=fields.text(status.get("state") or {}, "phase"),
         status=status,
         deleting="deletionTimestamp" in meta,
     )
 
 
-def _flow(raw: Json, seen: FlowSeen) -> FlowSeen:
+def _flow(raw: Json, seen: facts.FlowSeen) -> facts.FlowSeen:
     spec = raw["spec"]
-    check_nesting(spec)
-    policy = text_field(spec, "jobRetainPolicy") or "retain"
-    choice("spec.jobRetainPolicy", policy, "retain", "delete")
-    flows = enumerate(list_field(spec, "flows", "spec", limits.STEPS))
+    fields.check_nesting(spec)
+    policy = fields.text(spec, "jobRetainPolicy") or "retain"
+    fields.choice("spec.jobRetainPolicy", policy, "retain", "delete")
+    flows = enumerate(fields.entries(spec, "flows", "spec", limits.STEPS))
     steps = tuple(_step(index, one) for index, one in flows)
     _check_order(steps)
     return replace(seen, steps=steps, retain=policy == "retain")
 
 
-def _step(index: int, raw: Json) -> FlowStep:
+def _step(index: int, raw: Json) -> facts.FlowStep:
     field = f"spec.flows[{index}]"
     depends = raw.get("dependsOn") or {}
     probe = depends.get("probe") or {}
     where = f"{field}.dependsOn.probe"
     checks = []
     for kind in ("httpGetList", "tcpSocketList"):
-        for number, one in enumerate(list_field(probe, kind, where, limits.STEPS)):
+        for number, one in enumerate(fields.entries(probe, kind, where, limits.STEPS)):
             checks.append(_check(f"{where}.{kind}[{number}]", one, kind))
     probes = []
-    for one in list_field(probe, "taskStatusList", where, limits.STEPS):
-        task, phase = text_field(one, "taskName"), text_field(one, "phase")
+    for one in fields.entries(probe, "taskStatusList", where, limits.STEPS):
+        task, phase = fields.text(one, "taskName"), fields.text(one, "phase")
         if phase not in _PHASES:
             raise FieldError(f'{where}.taskStatusList: "{phase}" is not a phase')
         probes.append((task, phase))
-    name = text_field(raw, "name", limits.NAME)
+    name = fields.text(raw, "name", limits.NAME)
     if not name:
         raise FieldError(f"{field}.name: it must name a JobTemplate")
-    patch = map_field(raw.get("patch") or {}, "jobSpec", f"{field}.patch", limits.LABELS)
-    targets = strings_field(depends, "targets", f"{field}.dependsOn", limits.STEPS)
-    return FlowStep(name, targets, tuple(probes), tuple(checks), patch=patch)
+    patch = fields.mapping(raw.get("patch") or {}, "jobSpec", f"{field}.patch", limits.LABELS)
+    targets = fields.strings(depends, "targets", f"{field}.dependsOn", limits.STEPS)
+    return facts.FlowStep(name, targets, tuple(probes), tuple(checks), patch=patch)
 
 
-def _check(field: str, raw: Json, kind: str) -> ReadinessCheck:
-    port, task = raw.get("port"), text_field(raw, "taskName")
+def _check(field: str, raw: Json, kind: str) -> facts.ReadinessCheck:
+    port, task = raw.get("port"), fields.text(raw, "taskName")
     if type(port) is not int or not 1 <= port <= 65535:
         raise FieldError(f"{field}.port: {port!r} is not a port from 1 to 65535")
     if kind == "tcpSocketList":
-        return ReadinessCheck(task, port)
-    path, header = text_field(raw, "path"), raw.get("httpHeader") or {}
+        return facts.ReadinessCheck(task, port)
+    path, header = fields.text(raw, "path"), raw.get("httpHeader") or {}
     if not path.startswith("/"):
         raise FieldError(f'{field}.path: "{path}" does not begin with /')
-    name, value = text_field(header, "name"), text_field(header, "value")
+    name, value = fields.text(header, "name"), fields.text(header, "value")
     if value and not name:
         raise FieldError(f"{field}.httpHeader.name: missing")
-    return ReadinessCheck(task, port, path, (name, value) if name else None)
+    return facts.ReadinessCheck(task, port, path, (name, value) if name else None)
 
 
-def _check_order(steps: tuple[FlowStep, ...]) -> None:
+def _check_order(steps: tuple[facts.FlowStep, ...]) -> None:
     """Every dependency exists and is part of no cycle. Of steps with one name the last counts, as in Volcano."""
     after = {step.name: step.after for step in steps}
     for index, step in enumerate(steps):
@@ -215,4 +194,4 @@ def _check_order(steps: tuple[FlowStep, ...]) -> None:
             if target not in after:
                 field = f"spec.flows[{index}].dependsOn.targets"
                 raise FieldError(f"{field}: there is no step {target}")
-    check_acyclic("spec.flows", after)
+    fields.check_acyclic("spec.flows", after)

@@ -8,6 +8,7 @@ PodSpec.unsupported or in the fact's `error`.
 from collections.abc import Sequence
 
 from central.kube.decode import (
+    fields,
     gang_annotations,
     gang_rules,
     hypernode_decoder,
@@ -16,34 +17,12 @@ from central.kube.decode import (
     podgroup_decoder,
 )
 from central.kube.decode.effective_requests import bounded, resource_amounts
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    MalformedObject,
-    described,
-    identified,
-    identity,
-    labels_field,
-    list_field,
-    map_field,
-    object_name,
-    text_field,
-)
+from central.kube.decode.fields import DECODE_ERRORS, MalformedObject
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.node_features import declared_features
 from central.kube.decode.pod_decoder import PodDecoder
 from central.kube.decode.topology_constraints import TopologyConstraints
-from central.model import limits
-from central.model.facts import (
-    GangGone,
-    GangSeen,
-    HyperNodeSeen,
-    JobSeen,
-    NamespaceSeen,
-    NodeSeen,
-    OwnerSeen,
-    PodSeen,
-    Taint,
-)
+from central.model import facts, limits
 from central.model.json_types import Json
 from protos import names
 
@@ -59,71 +38,73 @@ class Decoder:
         self._topology = TopologyConstraints(levels)
         self._pods = PodDecoder(scheduler_names, self._topology, self.rules)
 
-    def pod(self, raw: Json) -> PodSeen:
+    def pod(self, raw: Json) -> facts.PodSeen:
         try:  # a context manager would cost a twentieth of the time
             return self._pods.decode(raw)
         except DECODE_ERRORS as error:
             raise MalformedObject(
-                f"pod {object_name(raw)}: {described(error, self._pods.decode, raw)}"
+                f"pod {fields.object_name(raw)}: {fields.described(error, self._pods.decode, raw)}"
             ) from error
 
-    def node(self, raw: Json) -> NodeSeen:
-        return identified("node", _node, raw)
+    def node(self, raw: Json) -> facts.NodeSeen:
+        return fields.identified("node", _node, raw)
 
-    def namespace(self, raw: Json) -> NamespaceSeen:
-        return identified("namespace", self._namespace, raw)
+    def namespace(self, raw: Json) -> facts.NamespaceSeen:
+        return fields.identified("namespace", self._namespace, raw)
 
-    def _namespace(self, raw: Json) -> NamespaceSeen:
+    def _namespace(self, raw: Json) -> facts.NamespaceSeen:
         meta = raw["metadata"]
-        _, name, _ = identity(meta, namespaced=False)
-        labels = self._pods.labels(labels_field(meta, "labels", "metadata", limits.LABELS))
+        _, name, _ = fields.identity(meta, namespaced=False)
+        labels = self._pods.labels(fields.labels(meta, "labels", "metadata", limits.LABELS))
         queue = (meta.get("annotations") or {}).get(names.QUEUE_NAME)
         if not isinstance(queue, str) or len(queue) > limits.NAME:
             queue = ""
-        return NamespaceSeen(name, labels, queue)
+        return facts.NamespaceSeen(name, labels, queue)
 
-    def podgroup(self, raw: Json) -> GangSeen | GangGone:
+    def podgroup(self, raw: Json) -> facts.GangSeen | facts.GangGone:
         """GangGone: the scheduler wrote the PodGroup itself, and it is no gang."""
         meta = podgroup_decoder.written_for_tools(raw)
-        return GangGone(*meta) if meta is not None else self.gang(raw)
+        return facts.GangGone(*meta) if meta is not None else self.gang(raw)
 
-    def gang(self, raw: Json) -> GangSeen:
+    def gang(self, raw: Json) -> facts.GangSeen:
         return podgroup_decoder.decode_podgroup(raw, self._topology)
 
-    def native_gang(self, version: str, raw: Json) -> GangSeen:
+    def native_gang(self, version: str, raw: Json) -> facts.GangSeen:
         """version: of scheduling.k8s.io."""
         return native_podgroup_decoder.decode_native_podgroup(version, raw, self._topology)
 
-    def composite_gang(self, version: str, raw: Json) -> GangSeen:
+    def composite_gang(self, version: str, raw: Json) -> facts.GangSeen:
         """version: of scheduling.k8s.io."""
         decode = native_podgroup_decoder.decode_native_podgroup
         return decode(version, raw, self._topology, composite=True)
 
-    def controllers_gang(self, rule: GangRule, raw: Json) -> GangSeen:
+    def controllers_gang(self, rule: GangRule, raw: Json) -> facts.GangSeen:
         return gang_rules.decode_object(rule, raw, self._topology)
 
-    def job(self, raw: Json) -> JobSeen:
+    def job(self, raw: Json) -> facts.JobSeen:
         return job_decoder.decode_job(raw, self._default_scheduler)
 
-    def owner(self, kind: str, raw: Json) -> OwnerSeen:
+    def owner(self, kind: str, raw: Json) -> facts.OwnerSeen:
         return gang_annotations.decode_owner(kind, raw, self._topology.levels)
 
-    def hypernode(self, raw: Json) -> HyperNodeSeen:
+    def hypernode(self, raw: Json) -> facts.HyperNodeSeen:
         return hypernode_decoder.decode_hypernode(raw)
 
 
-def _node(raw: Json) -> NodeSeen:
+def _node(raw: Json) -> facts.NodeSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    _, name, _ = identity(meta, namespaced=False)
-    allocatable = map_field(status, "allocatable", "status", limits.RESOURCES)
+    _, name, _ = fields.identity(meta, namespaced=False)
+    allocatable = fields.mapping(status, "allocatable", "status", limits.RESOURCES)
     amounts = resource_amounts(allocatable, "status.allocatable")
-    return NodeSeen(
+    return facts.NodeSeen(
         name=name,
-        labels=labels_field(meta, "labels", "metadata", limits.LABELS),
+        labels=fields.labels(meta, "labels", "metadata", limits.LABELS),
         allocatable={resource: bounded(resource, amounts[resource]) for resource in amounts},
         taints=tuple(
-            Taint(text_field(taint, "key"), text_field(taint, "value"), text_field(taint, "effect"))
-            for taint in list_field(spec, "taints", "spec", limits.TOLERATIONS)
+            facts.Taint(
+                fields.text(taint, "key"), fields.text(taint, "value"), fields.text(taint, "effect")
+            )
+            for taint in fields.entries(spec, "taints", "spec", limits.TOLERATIONS)
         ),
         unschedulable=bool(spec.get("unschedulable")),
         features=declared_features(status),

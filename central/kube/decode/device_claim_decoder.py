@@ -10,17 +10,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode import podspec
-from central.kube.decode.fields import (
-    FieldError,
-    identity,
-    list_field,
-    map_field,
-    or_error,
-    strings_field,
-    text_field,
-    whole,
-)
+from central.kube.decode import fields, podspec
+from central.kube.decode.fields import FieldError
 from central.kube.decode.quantities import InvalidQuantity, parse_exact
 from central.model import limits
 from central.model.device_claims import (
@@ -67,22 +58,22 @@ _attributes: dict[DeviceAttribute, DeviceAttribute] = {}  # equal ones share one
 
 def decode_slice(raw: Json) -> SliceSeen:
     spec = raw["spec"]
-    pool = map_field(spec, "pool", "spec", limits.DEVICE_ATTRIBUTES)
+    pool = fields.mapping(spec, "pool", "spec", limits.DEVICE_ATTRIBUTES)
     if not pool:
         raise FieldError("spec.pool: missing")
-    driver = text_field(spec, "driver", limits.NAME)
-    node = text_field(spec, "nodeName", limits.NAME)
+    driver = fields.text(spec, "driver", limits.NAME)
+    node = fields.text(spec, "nodeName", limits.NAME)
     places = () if node or spec.get("perDeviceNodeSelection") else _places(spec, "spec")
     return SliceSeen(
-        identity(raw["metadata"], namespaced=False)[1],
+        fields.identity(raw["metadata"], namespaced=False)[1],
         driver,
-        text_field(pool, "name", limits.NAME),
-        whole(pool.get("generation")),
-        whole(pool.get("resourceSliceCount")),
+        fields.text(pool, "name", limits.NAME),
+        fields.whole(pool.get("generation")),
+        fields.whole(pool.get("resourceSliceCount")),
         node,
         tuple(
             _device(each, driver, node, places)
-            for each in list_field(spec, "devices", "spec", limits.SLICE_DEVICES)
+            for each in fields.entries(spec, "devices", "spec", limits.SLICE_DEVICES)
         ),
         _counters(spec, "sharedCounters", "name", "spec"),
     )
@@ -90,9 +81,9 @@ def decode_slice(raw: Json) -> SliceSeen:
 
 def _counters(part: Json, key: str, name: str, field: str) -> tuple[CounterValue, ...]:
     found, where = [], f"{field}.{key}"
-    for each in list_field(part, key, field, limits.DEVICE_ATTRIBUTES):
-        there = map_field(each, "counters", where, limits.DEVICE_ATTRIBUTES)
-        of = text_field(each, name, limits.NAME)
+    for each in fields.entries(part, key, field, limits.DEVICE_ATTRIBUTES):
+        there = fields.mapping(each, "counters", where, limits.DEVICE_ATTRIBUTES)
+        of = fields.text(each, name, limits.NAME)
         for counter in sorted(there):
             if len(counter) > limits.NAME:
                 raise FieldError(f"{where}.counters.{counter:.80}: the name is too long")
@@ -102,7 +93,7 @@ def _counters(part: Json, key: str, name: str, field: str) -> tuple[CounterValue
 
 def _places(part: Json, field: str) -> Places:
     """The nodes of a slice or device that no single node has."""
-    if node := text_field(part, "nodeName", limits.NAME):
+    if node := fields.text(part, "nodeName", limits.NAME):
         return (((Requirement("metadata.name", "In", (node,), field=True),),),)
     if selector := part.get("nodeSelector"):
         return (podspec.node_terms(selector, f"{field}.nodeSelector"),)
@@ -117,16 +108,16 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
     shared = raw.get("allowMultipleAllocations") is True
     if consumes and shared:
         used.append("allowMultipleAllocations with consumesCounters")
-    attributes = map_field(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
-    capacity = map_field(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
+    attributes = fields.mapping(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
+    capacity = fields.mapping(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
     own = not node and any(raw.get(key) for key in ("nodeName", "nodeSelector", "allNodes"))
     return Device(
-        text_field(raw, "name", limits.NAME),
+        fields.text(raw, "name", limits.NAME),
         tuple(_attribute(name, attributes, driver) for name in sorted(attributes)),
         tuple(
             (qualified(name, driver), _value(name, capacity, _WHERE)) for name in sorted(capacity)
         ),
-        tuple(map(_taint, list_field(raw, "taints", "spec.devices", limits.DEVICE_TAINTS))),
+        tuple(map(_taint, fields.entries(raw, "taints", "spec.devices", limits.DEVICE_TAINTS))),
         _places(raw, "spec.devices") if own else places,
         consumes,
         f"spec.devices.{used[0]}" if used else "",
@@ -137,17 +128,17 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
 
 
 def _conditions(part: Json, field: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    wait, fail = (strings_field(part, key, field, limits.DEVICE_ATTRIBUTES) for key in CONDITIONS)
+    wait, fail = (fields.strings(part, key, field, limits.DEVICE_ATTRIBUTES) for key in CONDITIONS)
     return wait, fail
 
 
 def _shared_capacity(name: str, capacity: Json) -> SharedCapacity:
     if len(name) > limits.NAME:
         raise FieldError(f"{_WHERE}.{name:.80}: the name is too long")
-    policy = map_field(capacity[name], "requestPolicy", _WHERE, limits.DEVICE_ATTRIBUTES)
+    policy = fields.mapping(capacity[name], "requestPolicy", _WHERE, limits.DEVICE_ATTRIBUTES)
     field = f"{_WHERE}.{name}.requestPolicy"
-    span = map_field(policy, "validRange", field, limits.DEVICE_ATTRIBUTES)
-    values = list_field(policy, "validValues", field, limits.DEVICE_ATTRIBUTES)
+    span = fields.mapping(policy, "validRange", field, limits.DEVICE_ATTRIBUTES)
+    values = fields.entries(policy, "validValues", field, limits.DEVICE_ATTRIBUTES)
     return SharedCapacity(
         name,
         _value(name, capacity, _WHERE),
@@ -175,12 +166,14 @@ def _quantity_text(value: Any, field: str) -> str:
 
 def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
     """An attribute of an unknown kind has the kind's name and no value."""
-    value = map_field(attributes, name, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES)
+    value = fields.mapping(attributes, name, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES)
     kind = next((key for key in value if key.removesuffix("s") in _TYPES), "")
     found: Any = value.get(kind, "") if kind else ""
     is_list = kind.endswith("s")
     if is_list:
-        found = tuple(list_field(value, kind, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES))
+        found = tuple(
+            fields.entries(value, kind, "spec.devices.attributes", limits.DEVICE_ATTRIBUTES)
+        )
     right = _TYPES.get(kind.removesuffix("s"), str)
     if len(name) > limits.NAME or any(
         type(each) is not right or (right is not int and len(str(each)) > limits.NAME)
@@ -196,21 +189,21 @@ def _attribute(name: str, attributes: Json, driver: str) -> DeviceAttribute:
 
 def _value(name: str, some: Json, field: str) -> str:
     """The quantity of a capacity or counter."""
-    value = map_field(some, name, field, limits.DEVICE_ATTRIBUTES)
+    value = fields.mapping(some, name, field, limits.DEVICE_ATTRIBUTES)
     return _quantity_text(value.get("value"), f"{field}.{name:.80}")
 
 
 def _taint(raw: Json) -> DeviceTaint:
-    return DeviceTaint(*(text_field(raw, key, limits.NAME) for key in ("key", "value", "effect")))
+    return DeviceTaint(*(fields.text(raw, key, limits.NAME) for key in ("key", "value", "effect")))
 
 
 def decode_taint_rule(raw: Json) -> TaintRuleSeen:
     spec = raw["spec"]
     chosen = spec.get("deviceSelector") or {}
     return TaintRuleSeen(
-        identity(raw["metadata"], namespaced=False)[1],
+        fields.identity(raw["metadata"], namespaced=False)[1],
         _taint(spec["taint"]),
-        *(text_field(chosen, key, limits.NAME) for key in ("driver", "pool", "device")),
+        *(fields.text(chosen, key, limits.NAME) for key in ("driver", "pool", "device")),
     )
 
 
@@ -220,7 +213,7 @@ def decode_taint_rule(raw: Json) -> TaintRuleSeen:
 def decode_device_claim(raw: Json) -> DeviceClaimSeen:
     """Raises DECODE_ERRORS if the claim's name or status cannot be read."""
     meta = raw["metadata"]
-    namespace, name, uid = identity(meta)
+    namespace, name, uid = fields.identity(meta)
     seen = DeviceClaimSeen(
         namespace,
         name,
@@ -229,7 +222,7 @@ def decode_device_claim(raw: Json) -> DeviceClaimSeen:
         **_status(raw.get("status") or {}, *_owner(meta)),
         deleting="deletionTimestamp" in meta,
     )
-    return or_error(seen, _with_spec, raw, seen)
+    return fields.or_error(seen, _with_spec, raw, seen)
 
 
 def _with_spec(raw: Json, seen: DeviceClaimSeen) -> DeviceClaimSeen:
@@ -238,36 +231,36 @@ def _with_spec(raw: Json, seen: DeviceClaimSeen) -> DeviceClaimSeen:
 
 def _owner(meta: Json) -> tuple[str, str]:
     """Returns the uid of the pod, or the name of the PodGroup, for which the claim was made."""
-    for owner in list_field(meta, "ownerReferences", "metadata", limits.OWNERS):
+    for owner in fields.entries(meta, "ownerReferences", "metadata", limits.OWNERS):
         if not owner.get("controller"):
             continue
         if owner.get("kind") == "Pod":
-            return text_field(owner, "uid", limits.NAME), ""
-        if owner.get("kind") == "PodGroup" and text_field(owner, "apiVersion").startswith(
+            return fields.text(owner, "uid", limits.NAME), ""
+        if owner.get("kind") == "PodGroup" and fields.text(owner, "apiVersion").startswith(
             f"{GROUP}/"
         ):
-            return "", text_field(owner, "name", limits.NAME)
+            return "", fields.text(owner, "name", limits.NAME)
     return "", ""
 
 
 def _status(status: Json, pod: str, group: str) -> Json:
     """pod, group: for which the claim was made"""
-    users = list_field(status, "reservedFor", "status", limits.CLAIM_CONSUMERS)
+    users = fields.entries(status, "reservedFor", "status", limits.CLAIM_CONSUMERS)
     groups = (each for each in users if (each.get("apiGroup"), each.get("resource")) == GROUPS)
     found: Json = {
-        "reserved": tuple(text_field(each, "uid", limits.NAME) for each in users),
+        "reserved": tuple(fields.text(each, "uid", limits.NAME) for each in users),
         "pod": pod,
-        "group": group or next((text_field(each, "name", limits.NAME) for each in groups), ""),
+        "group": group or next((fields.text(each, "name", limits.NAME) for each in groups), ""),
     }
     if (allocation := status.get("allocation")) is None:
         return found
     devices = allocation.get("devices") or {}
-    results = list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
+    results = fields.entries(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
     given = [each for each in results if not each.get("adminAccess")]
     found["allocated"] = tuple(
-        DeviceId(*(text_field(each, key, limits.NAME) for key in DEVICE)) for each in given
+        DeviceId(*(fields.text(each, key, limits.NAME) for key in DEVICE)) for each in given
     )
-    found["requests"] = tuple(text_field(each, "request", limits.NAME) for each in given)
+    found["requests"] = tuple(fields.text(each, "request", limits.NAME) for each in given)
     if any(each.get("shareID") for each in given):
         found["consumed"] = tuple(
             _consumed(each) if each.get("shareID") else None for each in given
@@ -282,20 +275,22 @@ def unready(status: Json) -> tuple[str, bool]:
     """Returns which condition of which device of an allocated claim keeps its pods from being bound, empty: none; and
     whether the device has failed."""
     devices = (status.get("allocation") or {}).get("devices") or {}
-    told = list_field(status, "devices", "status", limits.CLAIM_DEVICES)
+    told = fields.entries(status, "devices", "status", limits.CLAIM_DEVICES)
     waits = ""
-    for result in list_field(devices, "results", "status.allocation", limits.CLAIM_DEVICES):
+    for result in fields.entries(devices, "results", "status.allocation", limits.CLAIM_DEVICES):
         needed, failing = _conditions(result, "status.allocation")
         found: Json = {}
         for each in told:
             same = all(each.get(key) == result.get(key) for key in DEVICE)
             if same and each.get("shareID") in (None, result.get("shareID")):
-                some = list_field(each, "conditions", "status.devices", limits.DEVICE_ATTRIBUTES)
+                some = fields.entries(
+                    each, "conditions", "status.devices", limits.DEVICE_ATTRIBUTES
+                )
                 found |= {one.get("type"): one for one in some if one.get("status") == "True"}
         name = "/".join(str(result.get(key)) for key in DEVICE)
         for condition in failing if needed else ():
             if (one := found.get(condition)) is not None:
-                why = text_field(one, "message") or text_field(one, "reason")
+                why = fields.text(one, "message") or fields.text(one, "reason")
                 return f"device {name} failed: condition {condition} is True ({why:.200})", True
         lacking = (each for each in needed if each not in found)
         if not waits and (lacks := next(lacking, "")):
@@ -310,28 +305,28 @@ def _consumed(result: Json) -> Consumed:
 def claim_spec(spec: Json) -> DeviceClaimSpec:
     """Raises DECODE_ERRORS."""
     devices = spec.get("devices") or {}
-    requests = list_field(devices, "requests", "spec.devices", limits.CLAIM_DEVICES)
-    constraints = list_field(devices, "constraints", "spec.devices", limits.CLAIM_DEVICES)
-    spec = DeviceClaimSpec(tuple(map(_request, requests)), tuple(map(_constraint, constraints)))
-    if (least := spec.least_devices) > limits.CLAIM_DEVICES:
+    requests = fields.entries(devices, "requests", "spec.devices", limits.CLAIM_DEVICES)
+    constraints = fields.entries(devices, "constraints", "spec.devices", limits.CLAIM_DEVICES)
+    found = DeviceClaimSpec(tuple(map(_request, requests)), tuple(map(_constraint, constraints)))
+    if (least := found.least_devices) > limits.CLAIM_DEVICES:
         raise FieldError(
             f"spec.devices.requests: {least} devices in all, more than {limits.CLAIM_DEVICES}"
         )
-    return spec
+    return found
 
 
 def _request(raw: Json) -> tuple[DeviceRequest, ...]:
     """Alternatives that need more devices than a claim can have are left out, except for the last."""
-    name = text_field(raw, "name", limits.NAME)
+    name = fields.text(raw, "name", limits.NAME)
     field = f"spec.devices.requests[{name}]"
     if (exactly := raw.get("exactly")) is not None:
         return (_alternative(exactly, name, f"{field}.exactly"),)
-    some = list_field(raw, "firstAvailable", field, limits.CLAIM_ALTERNATIVES)
+    some = fields.entries(raw, "firstAvailable", field, limits.CLAIM_ALTERNATIVES)
     if not some:
         raise FieldError(f"{field}: needs exactly or firstAvailable")
     found = [
         _alternative(
-            each, f"{name}/{text_field(each, 'name', limits.NAME)}", f"{field}.firstAvailable"
+            each, f"{name}/{fields.text(each, 'name', limits.NAME)}", f"{field}.firstAvailable"
         )
         for each in some
     ]
@@ -342,7 +337,7 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
     for key in _UNSUPPORTED_IN_REQUEST:
         if raw.get(key):
             raise FieldError(f"{field}.{key}: not supported")
-    mode = text_field(raw, "allocationMode") or EXACT
+    mode = fields.text(raw, "allocationMode") or EXACT
     if mode not in (EXACT, ALL):
         raise FieldError(f"{field}.allocationMode: {mode!r} is not supported")
     count = raw.get("count", 1)
@@ -350,12 +345,12 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
         raise FieldError(f"{field}.count: not a number from 1 to {limits.CLAIM_DEVICES}")
     return DeviceRequest(
         name,
-        text_field(raw, "deviceClassName", limits.NAME),
+        fields.text(raw, "deviceClassName", limits.NAME),
         0 if mode == ALL else count,
         selectors(raw, field),
-        tuple(map(_toleration, list_field(raw, "tolerations", field, limits.DEVICE_TAINTS))),
+        tuple(map(_toleration, fields.entries(raw, "tolerations", field, limits.DEVICE_TAINTS))),
         _amounts(
-            map_field(raw, "capacity", field, limits.DEVICE_ATTRIBUTES),
+            fields.mapping(raw, "capacity", field, limits.DEVICE_ATTRIBUTES),
             "requests",
             f"{field}.capacity",
         ),
@@ -364,7 +359,7 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
 
 def _amounts(raw: Json, key: str, field: str) -> Consumed:
     """Quantities of capacities. Raises FieldError."""
-    amounts = map_field(raw, key, field, limits.DEVICE_ATTRIBUTES)
+    amounts = fields.mapping(raw, key, field, limits.DEVICE_ATTRIBUTES)
     for name in amounts:
         if _CAPACITY.fullmatch(name) is None:
             raise FieldError(f"{field}.{key}.{name:.80}: not the name of a capacity")
@@ -374,8 +369,8 @@ def _amounts(raw: Json, key: str, field: str) -> Consumed:
 def selectors(raw: Json, field: str) -> tuple[str, ...]:
     """The CEL expressions of a request or DeviceClass. Raises FieldError."""
     found = []
-    for each in list_field(raw, "selectors", field, limits.CLAIM_DEVICES):
-        expression = text_field(each.get("cel") or {}, "expression", limits.CEL_TEXT)
+    for each in fields.entries(raw, "selectors", field, limits.CLAIM_DEVICES):
+        expression = fields.text(each.get("cel") or {}, "expression", limits.CEL_TEXT)
         if not expression:
             raise FieldError(f"{field}.selectors: only cel is supported")
         found.append(expression)
@@ -383,14 +378,16 @@ def selectors(raw: Json, field: str) -> tuple[str, ...]:
 
 
 def _toleration(raw: Json) -> DeviceToleration:
-    key, value, effect = (text_field(raw, each, limits.NAME) for each in ("key", "value", "effect"))
-    return DeviceToleration(key, text_field(raw, "operator") or "Equal", value, effect)
+    key, value, effect = (
+        fields.text(raw, each, limits.NAME) for each in ("key", "value", "effect")
+    )
+    return DeviceToleration(key, fields.text(raw, "operator") or "Equal", value, effect)
 
 
 def _constraint(raw: Json) -> DeviceConstraint:
-    requests = strings_field(raw, "requests", "spec.devices.constraints", limits.CLAIM_DEVICES)
-    same = text_field(raw, "matchAttribute", limits.NAME)
-    distinct = text_field(raw, "distinctAttribute", limits.NAME)
+    requests = fields.strings(raw, "requests", "spec.devices.constraints", limits.CLAIM_DEVICES)
+    same = fields.text(raw, "matchAttribute", limits.NAME)
+    distinct = fields.text(raw, "distinctAttribute", limits.NAME)
     if bool(same) == bool(distinct):
         raise FieldError(
             "spec.devices.constraints: only matchAttribute and distinctAttribute are supported"
@@ -403,13 +400,13 @@ def _constraint(raw: Json) -> DeviceConstraint:
 
 def group_device_claims(spec: Json) -> tuple[PodDeviceClaim, ...]:
     """The claims that the pods of a PodGroup share. Raises DECODE_ERRORS."""
-    return tuple(map(_entry, list_field(spec, "resourceClaims", "spec", limits.CLAIMS)))
+    return tuple(map(_entry, fields.entries(spec, "resourceClaims", "spec", limits.CLAIMS)))
 
 
 def _entry(raw: Json) -> PodDeviceClaim:
     """An entry of a pod or PodGroup. Raises FieldError."""
     keys = ("name", "resourceClaimName", "resourceClaimTemplateName")
-    made = PodDeviceClaim(*(text_field(raw, key, limits.NAME) for key in keys))
+    made = PodDeviceClaim(*(fields.text(raw, key, limits.NAME) for key in keys))
     if bool(made.claim) == bool(made.template):
         raise FieldError(
             f"spec.resourceClaims[{made.name}]: needs either resourceClaimName or resourceClaimTemplateName"
@@ -420,15 +417,15 @@ def _entry(raw: Json) -> PodDeviceClaim:
 def pod_device_claims(spec: Json, status: Json) -> tuple[PodDeviceClaim, ...]:
     """The pod's claims, with the names of those that were made from templates. Raises DECODE_ERRORS."""
     made: dict[str, Any] = {
-        text_field(each, "name", limits.NAME): text_field(each, "resourceClaimName", limits.NAME)
-        for each in list_field(status, "resourceClaimStatuses", "status", limits.CLAIMS)
+        fields.text(each, "name", limits.NAME): fields.text(each, "resourceClaimName", limits.NAME)
+        for each in fields.entries(status, "resourceClaimStatuses", "status", limits.CLAIMS)
     }
     found = []
-    for each in list_field(spec, "resourceClaims", "spec", limits.CLAIMS):
+    for each in fields.entries(spec, "resourceClaims", "spec", limits.CLAIMS):
         name, claim, template = _entry(each)
         if claim or made.get(name, "") or name not in made:  # else the pod needs none
             found.append(PodDeviceClaim(name, claim or made.get(name, ""), template))
-    extended = map_field(status, "extendedResourceClaimStatus", "status", limits.CLAIMS)
-    if claim := text_field(extended, "resourceClaimName", limits.NAME):
+    extended = fields.mapping(status, "extendedResourceClaimStatus", "status", limits.CLAIMS)
+    if claim := fields.text(extended, "resourceClaimName", limits.NAME):
         found.append(PodDeviceClaim(EXTENDED, claim))
     return tuple(found)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from central.controllers.job.plugins import elastic
 from central.controllers.job.plugins.plugin_api import BadArgument, read_options
-from central.kube.decode import elastic_range
-from central.kube.decode.fields import FieldError, int_field, map_field, parsed, text_field
+from central.kube.decode import elastic_range, fields
+from central.kube.decode.fields import FieldError
 from central.kube.decode.quantities import lenient_time, parse_duration
 from central.model import limits, member_numbers
 from central.model.jobspec import ElasticTask, JobSpec, TaskSpec
@@ -62,7 +62,7 @@ def elastic_task(job: JobSpec) -> ElasticTask | None:
         task.replicas,
         step,
         options.objective,
-        parsed(f"{_FIELD}: --hold", parse_duration, options.hold) if options.hold else None,
+        fields.parsed(f"{_FIELD}: --hold", parse_duration, options.hold) if options.hold else None,
         elastic_range.cost_s(annotations),
         elastic_range.yields(annotations),
         options.coordinator,
@@ -86,14 +86,14 @@ class MembersStatus(NamedTuple):
 
 
 def members(status: Json) -> MembersStatus:
-    for task, found in map_field(status, PLUGIN, "status", limits.TASKS).items():
+    for task, found in fields.mapping(status, PLUGIN, "status", limits.TASKS).items():
         field = f"status.{PLUGIN}.{task[: limits.NAME]}"
         text = found.get("members")
         try:
             numbers = member_numbers.from_text(text) if isinstance(text, str) else None
         except ValueError:
             numbers = None
-        reason = text_field(found, "reason")
-        generation = int_field(found, "generation", field, 0)
+        reason = fields.text(found, "reason")
+        generation = fields.integer(found, "generation", field, 0)
         return MembersStatus(numbers, generation, reason, lenient_time(found.get("leaveBy")))
     return MembersStatus()

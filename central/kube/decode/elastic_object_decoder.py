@@ -7,16 +7,8 @@ Design: docs/design/elastic-controllers.md
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode import elastic_parts, elastic_range, gang_annotations
-from central.kube.decode.fields import (
-    FieldError,
-    identified,
-    identity,
-    int_field,
-    map_field,
-    or_error,
-    text_field,
-)
+from central.kube.decode import elastic_parts, elastic_range, fields, gang_annotations
+from central.kube.decode.fields import FieldError
 from central.kube.resource_paths import SIZED
 from central.model import limits
 from central.model.facts import ElasticGone, ElasticSeen
@@ -38,19 +30,19 @@ _MEMBERS = {
 
 def decode(kind: str, raw: Json, *, owned: bool = False) -> ElasticSeen | ElasticGone:
     """owned: also an object whose own controller would be the one to size. Raises MalformedObject."""
-    (namespace, name, uid), above, notes = identified(kind, _head, raw, kind)
+    (namespace, name, uid), above, notes = fields.identified(kind, _head, raw, kind)
     if not elastic_range.is_elastic(notes) or (above and not owned):
         return ElasticGone(kind, namespace, name)
     gang = above or f"{kind.lower()}/{name}"
     nothing = ElasticTask(name, 1, 1)
     seen = ElasticSeen(kind, namespace, name, uid, gang, nothing, 0)
-    return or_error(seen, _part if kind in _MEMBERS else _object, kind, raw, notes, seen)
+    return fields.or_error(seen, _part if kind in _MEMBERS else _object, kind, raw, notes, seen)
 
 
 def _head(raw: Json, kind: str) -> tuple[tuple[str, str, str], str, dict[str, Any]]:
     """Returns the object's identity, the controller above it and its annotations. Raises DECODE_ERRORS."""
     meta = raw["metadata"]
-    return identity(meta), gang_annotations.above(kind, meta), _annotations(raw)
+    return fields.identity(meta), gang_annotations.above(kind, meta), _annotations(raw)
 
 
 def gone(kind: str, raw: Json) -> ElasticGone:
@@ -94,16 +86,16 @@ def _part(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> Ela
 
 def _object(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> ElasticSeen:
     """Raises FieldError."""
-    spec = map_field(raw, "spec", "", limits.LABELS)
+    spec = fields.mapping(raw, "spec", "", limits.LABELS)
     task = elastic_range.task(seen.name, notes, elastic_range.read(notes))
     if kind == "Job":
         found = _job(raw, spec, seen)
     else:
-        size = 1 if spec.get("replicas") is None else int_field(spec, "replicas", "spec", 0)
+        size = 1 if spec.get("replicas") is None else fields.integer(spec, "replicas", "spec", 0)
         found = replace(seen, size=size, leaves=BY_COST)
     if kind == "StatefulSet":
         found = replace(found, leaves=BY_INDEX)
-        if text_field(spec, "podManagementPolicy") != "Parallel":
+        if fields.text(spec, "podManagementPolicy") != "Parallel":
             raise FieldError(
                 "spec.podManagementPolicy: OrderedReady creates a pod when the one before is ready, so that they "
                 "cannot "
@@ -115,8 +107,8 @@ def _object(kind: str, raw: Json, notes: dict[str, Any], seen: ElasticSeen) -> E
 
 
 def _job(raw: Json, spec: Json, seen: ElasticSeen) -> ElasticSeen:
-    size = 1 if spec.get("parallelism") is None else int_field(spec, "parallelism", "spec", 0)
-    status = map_field(raw, "status", "", limits.LABELS)
+    size = 1 if spec.get("parallelism") is None else fields.integer(spec, "parallelism", "spec", 0)
+    status = fields.mapping(raw, "status", "", limits.LABELS)
     ended = any(
         isinstance(each, dict)
         and each.get("type") in ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")

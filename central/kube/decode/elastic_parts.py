@@ -11,18 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from central.kube.decode import elastic_range, workload_roles
+from central.kube.decode import elastic_range, fields, workload_roles
 from central.kube.decode.elastic_range import Notes, Range
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    INT32_MAX,
-    FieldError,
-    count_field,
-    int_field,
-    list_field,
-    map_field,
-    text_field,
-)
+from central.kube.decode.fields import DECODE_ERRORS, INT32_MAX, FieldError
 from central.model import limits
 from central.model.json_types import Json
 from protos.names import ELASTIC_MAX, ELASTIC_MIN, ROLE_TOPOLOGY
@@ -69,20 +60,20 @@ def valid(kind: str, raw: Json) -> ElasticPart | None:
 
 
 def _jobset(raw: Json, notes: Notes) -> ElasticPart:
-    spec = map_field(raw, "spec", "", limits.TASKS)
-    jobs = list_field(spec, "replicatedJobs", "spec", ROLES_MOST)
-    places = {text_field(job, "name", limits.NAME): index for index, job in enumerate(jobs)}
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
+    jobs = fields.entries(spec, "replicatedJobs", "spec", ROLES_MOST)
+    places = {fields.text(job, "name", limits.NAME): index for index, job in enumerate(jobs)}
     role, sizes = elastic_range.of_role(notes, tuple(places), "replicatedJob")
     place = places[role]
     field = f"spec.replicatedJobs[{place}]"
-    replicas = count_field(jobs[place], "replicas", field, 1)
-    template = map_field(jobs[place], "template", field, limits.TASKS)
-    inside = map_field(template, "spec", f"{field}.template", limits.TASKS)
+    replicas = fields.count(jobs[place], "replicas", field, 1)
+    template = fields.mapping(jobs[place], "template", field, limits.TASKS)
+    inside = fields.mapping(template, "spec", f"{field}.template", limits.TASKS)
     field += ".template.spec"
-    parallelism = count_field(inside, "parallelism", field, 1)
-    if text_field(inside, "completionMode") not in ("", "Indexed"):
+    parallelism = fields.count(inside, "parallelism", field, 1)
+    if fields.text(inside, "completionMode") not in ("", "Indexed"):
         raise FieldError(f"{field}.completionMode: only Indexed Jobs of a JobSet change their size")
-    if count_field(inside, "completions", field, parallelism) != parallelism:
+    if fields.count(inside, "completions", field, parallelism) != parallelism:
         raise FieldError(
             f"{field}.completions: not equal to parallelism, {parallelism}; JobSet changes the size of such Jobs only"
         )
@@ -92,7 +83,7 @@ def _jobset(raw: Json, notes: Notes) -> ElasticPart:
 
 
 def _has_ended(raw: Json) -> bool:
-    conditions = map_field(raw, "status", "", limits.LABELS).get("conditions")
+    conditions = fields.mapping(raw, "status", "", limits.LABELS).get("conditions")
     return isinstance(conditions, list) and any(
         isinstance(each, dict)
         and each.get("type") in ("Completed", "Failed")
@@ -112,8 +103,8 @@ def _leaderworkerset(raw: Json, notes: Notes) -> ElasticPart:
             f"annotation {ROLE_TOPOLOGY}: the groups of an elastic LeaderWorkerSet have no levels inside them; "
             "lockstep.dev/topology-required is for each group"
         )
-    spec = map_field(raw, "spec", "", limits.TASKS)
-    template = map_field(spec, "leaderWorkerTemplate", "spec", limits.TASKS)
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
+    template = fields.mapping(spec, "leaderWorkerTemplate", "spec", limits.TASKS)
     if template.get("leaderTemplate") and _needs(template, "leaderTemplate") != _needs(
         template, "workerTemplate"
     ):
@@ -123,21 +114,24 @@ def _leaderworkerset(raw: Json, notes: Notes) -> ElasticPart:
             "of like pods vary"
         )
     unit = max(workload_roles.group_size(raw), 1)
-    groups = count_field(spec, "replicas", "spec", 1)
+    groups = fields.count(spec, "replicas", "spec", 1)
     return ElasticPart("", elastic_range.read(notes), groups * unit, unit)
 
 
 def _needs(template: Json, key: str) -> list[Any]:
     """Returns the fields that decide where such a pod fits."""
     field = f"spec.leaderWorkerTemplate.{key}"
-    spec = map_field(
-        map_field(template, key, "spec.leaderWorkerTemplate", limits.TASKS),
+    spec = fields.mapping(
+        fields.mapping(template, key, "spec.leaderWorkerTemplate", limits.TASKS),
         "spec",
         field,
         limits.TASKS,
     )
     parts = [
-        [each.get("resources") or {} for each in list_field(spec, part, field, limits.CONTAINERS)]
+        [
+            each.get("resources") or {}
+            for each in fields.entries(spec, part, field, limits.CONTAINERS)
+        ]
         for part in ("containers", "initContainers")
     ]
     keys = ("resources", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
@@ -145,21 +139,21 @@ def _needs(template: Json, key: str) -> list[Any]:
 
 
 def _raycluster(raw: Json, notes: Notes) -> ElasticPart:
-    spec = map_field(raw, "spec", "", limits.TASKS)
-    groups = list_field(spec, "workerGroupSpecs", "spec", ROLES_MOST)
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
+    groups = fields.entries(spec, "workerGroupSpecs", "spec", ROLES_MOST)
     places = {
-        text_field(each, "groupName", limits.NAME): index for index, each in enumerate(groups)
+        fields.text(each, "groupName", limits.NAME): index for index, each in enumerate(groups)
     }
     role, sizes = elastic_range.of_role(notes, tuple(places), "worker group")
     place = places[role]
     group, field = groups[place], f"spec.workerGroupSpecs[{place}]"
-    if (hosts := count_field(group, "numOfHosts", field, 1)) > 1:
+    if (hosts := fields.count(group, "numOfHosts", field, 1)) > 1:
         raise FieldError(f"{field}.numOfHosts: {hosts}; only groups of one host vary")
-    low = count_field(group, "minReplicas", field, 0)
+    low = fields.count(group, "minReplicas", field, 0)
     high = INT32_MAX
     if group.get("maxReplicas") is not None:
-        high = max(low, int_field(group, "maxReplicas", field, 0))
-    wanted = min(max(count_field(group, "replicas", field, low), low), high)
+        high = max(low, fields.integer(group, "maxReplicas", field, 0))
+    wanted = min(max(fields.count(group, "replicas", field, low), low), high)
     off = spec.get("suspend") is True or group.get("suspend") is True
     if spec.get("enableInTreeAutoscaling") is True:
         if sizes.least != low:

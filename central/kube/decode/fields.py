@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from central.kube.decode.field_trace import last_field
 from central.kube.decode.quantities import InvalidQuantity, parse_duration
 from central.model import limits
-from central.model.json_types import Json
+from central.model.json_types import Json, is_deeper
 from protos.printing import printable
 
 Value = TypeVar("Value")
 Default = TypeVar("Default")
+Some = TypeVar("Some", list[Any], Json)
 
 # What reading an object of unexpected shape may raise.
 DECODE_ERRORS = (
@@ -135,7 +136,7 @@ def described(error: Exception, read: Callable[..., Any], *arguments: Any, prefi
     return shortened(f"{field}: its value has the wrong type")
 
 
-def text_field(part: Json, key: str, most: int = limits.TEXT) -> str:
+def text(part: Json, key: str, most: int = limits.TEXT) -> str:
     """Empty if the field is missing. Raises FieldError."""
     value = part.get(key) or ""
     if type(value) is not str:
@@ -154,48 +155,49 @@ def too_long(field: str, value: Collection[Any], most: int) -> str:
     return f"{field}: {len(value)} {what}; at most {most} are accepted"
 
 
-def list_field(part: Json, key: str, prefix: str, most: int) -> list[Any]:
+def entries(part: Json, key: str, prefix: str, most: int) -> list[Any]:
     """Empty if the field is missing. Raises FieldError."""
+    return _bounded(part, key, prefix, most, list)
+
+
+def mapping(part: Json, key: str, prefix: str, most: int) -> Json:
+    """Empty if the field is missing. Raises FieldError."""
+    return _bounded(part, key, prefix, most, dict)
+
+
+def _bounded(part: Json, key: str, prefix: str, most: int, kind: type[Some]) -> Some:
     value = part.get(key)
     if not value:
-        return []
-    field = f"{prefix}.{key}" if prefix else key
-    if type(value) is not list:
-        raise FieldError(f"{field}: {shown(value)} is not a list")
+        return kind()
+    field = _path(prefix, key)
+    if not isinstance(value, kind):
+        what = {"list": "a list", "dict": "an object"}[kind.__name__]
+        raise FieldError(f"{field}: {shown(value)} is not {what}")
     if len(value) > most:
         raise FieldError(too_long(field, value, most))
     return value
 
 
-def map_field(part: Json, key: str, prefix: str, most: int) -> Json:
-    """Empty if the field is missing. Raises FieldError."""
-    value = part.get(key)
-    if not value:
-        return {}
-    field = f"{prefix}.{key}" if prefix else key
-    if not isinstance(value, dict):
-        raise FieldError(f"{field}: {shown(value)} is not an object")
-    if len(value) > most:
-        raise FieldError(too_long(field, value, most))
-    return value
+def _path(prefix: str, key: str) -> str:
+    return f"{prefix}.{key}" if prefix else key
 
 
-def labels_field(part: Json, key: str, prefix: str, most: int) -> dict[str, str]:
+def labels(part: Json, key: str, prefix: str, most: int) -> dict[str, str]:
     """A map of texts; empty if the field is missing. Raises FieldError."""
-    found = map_field(part, key, prefix, most)
+    found = mapping(part, key, prefix, most)
     for name, value in found.items():
         if type(value) is not str or len(value) > limits.TEXT or len(name) > limits.TEXT:
-            field = f"{prefix}.{key}.{name:.80}" if prefix else f"{key}.{name:.80}"
-            raise FieldError(f"{field}: {shown(value)} is not the value of a label")
+            field = _path(prefix, key)
+            raise FieldError(f"{field}.{name:.80}: {shown(value)} is not the value of a label")
     return found
 
 
-def strings_field(part: Json, key: str, prefix: str, most: int) -> tuple[str, ...]:
+def strings(part: Json, key: str, prefix: str, most: int) -> tuple[str, ...]:
     """Empty if the field is missing. Raises FieldError."""
-    found = list_field(part, key, prefix, most)
+    found = entries(part, key, prefix, most)
     for index, value in enumerate(found):
         if type(value) is not str or len(value) > limits.TEXT:
-            field = f"{prefix}.{key}[{index}]" if prefix else f"{key}[{index}]"
+            field = f"{_path(prefix, key)}[{index}]"
             raise FieldError(
                 too_long(field, value, limits.TEXT)
                 if type(value) is str
@@ -204,7 +206,7 @@ def strings_field(part: Json, key: str, prefix: str, most: int) -> tuple[str, ..
     return tuple(found)
 
 
-def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = None) -> int:
+def integer(part: Json, key: str, prefix: str, least: int, most: int | None = None) -> int:
     """A whole number from least to most (2^31 - 1); if the field is missing, the smallest one that is
     not negative. Raises FieldError."""
     value = part.get(key)
@@ -218,14 +220,14 @@ def int_field(part: Json, key: str, prefix: str, least: int, most: int | None = 
     return value
 
 
-def count_field(part: Any, key: str, prefix: str, default: int) -> int:
+def count(part: Any, key: str, prefix: str, default: int) -> int:
     """Returns a number of pods or replicas; the default if it is missing. Raises FieldError."""
     if not isinstance(part, dict):
         raise FieldError(f"{prefix}: {shown(part)} is not an object")
-    return default if part.get(key) is None else int_field(part, key, prefix, 0, limits.REPLICAS)
+    return default if part.get(key) is None else integer(part, key, prefix, 0, limits.REPLICAS)
 
 
-def switch_field(part: Json, key: str, prefix: str) -> bool:
+def switch(part: Json, key: str, prefix: str) -> bool:
     """Returns true unless the field is false. Raises FieldError."""
     value = part.get(key)
     if value not in (None, True, False):
@@ -233,7 +235,7 @@ def switch_field(part: Json, key: str, prefix: str) -> bool:
     return value is not False
 
 
-def known_fields(part: Any, field: str, known: Collection[str]) -> Json:
+def known(part: Any, field: str, known: Collection[str]) -> Json:
     """Returns an object that has no fields but the known ones; empty if it is missing. Raises FieldError."""
     if part is None:
         return {}
@@ -301,20 +303,11 @@ def identity(meta: Json, *, namespaced: bool = True) -> tuple[str, str, str]:
 
 def check_nesting(raw: Any) -> None:
     """Checks the nesting of an object whose parts are kept, compared and written unchanged. Raises FieldError."""
-    level = [raw]
-    for _ in range(limits.NESTING):
-        level = [
-            inner
-            for part in level
-            for inner in (part.values() if isinstance(part, dict) else part)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return
-    raise FieldError(f"the object is nested more than {limits.NESTING} levels deep")
+    if is_deeper(raw, limits.NESTING - 1):
+        raise FieldError(f"the object is nested more than {limits.NESTING} levels deep")
 
 
-def duration_field(part: Json, key: str, prefix: str) -> float | None:
+def duration(part: Json, key: str, prefix: str) -> float | None:
     """Seconds; None if the field is missing. Raises FieldError."""
     value = part.get(key)
     return None if value is None else parsed(f"{prefix}.{key}", parse_duration, value)

@@ -4,19 +4,8 @@ which controller a pod belongs to."""
 from collections.abc import Sequence
 from dataclasses import replace
 
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    FieldError,
-    FirstError,
-    described,
-    identifying,
-    identity,
-    list_field,
-    map_field,
-    pods_of,
-    shortened,
-    text_field,
-)
+from central.kube.decode import fields
+from central.kube.decode.fields import DECODE_ERRORS, FieldError, FirstError
 from central.kube.decode.gang_rules import GangRule
 from central.kube.decode.topology_constraints import highest_tier
 from central.model import limits, native_podgroup
@@ -47,10 +36,10 @@ def gang_of(
         return errors.read("", _native_gang, labels, annotations, spec), None, "", ""
     for key in names.GROUP_NAMES:
         if key in annotations and (
-            group := errors.read("", text_field, annotations, key, limits.NAME)
+            group := errors.read("", fields.text, annotations, key, limits.NAME)
         ):
             return group, None, "", ""
-    gang = errors.read("", text_field, labels, names.GANG_LABEL, limits.NAME)
+    gang = errors.read("", fields.text, labels, names.GANG_LABEL, limits.NAME)
     least = errors.read(None, min_member, labels, annotations)
     if gang:
         return gang, least, "", ""
@@ -68,7 +57,7 @@ def gang_of(
 
 def _is_of_job(meta: Json) -> bool:
     """Returns whether the pod's controller is a Job of Kubernetes, not one of batch.volcano.sh."""
-    owners = list_field(meta, "ownerReferences", "metadata", limits.OWNERS)
+    owners = fields.entries(meta, "ownerReferences", "metadata", limits.OWNERS)
     return any(
         owner.get("controller")
         and (owner.get("apiVersion"), owner.get("kind")) == ("batch/v1", "Job")
@@ -78,8 +67,8 @@ def _is_of_job(meta: Json) -> bool:
 
 def _native_gang(labels: Json, annotations: Json, spec: Json) -> str:
     """The gang of a PodGroup of scheduling.k8s.io. Raises FieldError if the pod is in another gang, too."""
-    group = map_field(spec, "schedulingGroup", "spec", limits.TASKS)
-    name = text_field(group, "podGroupName", limits.NAME)
+    group = fields.mapping(spec, "schedulingGroup", "spec", limits.TASKS)
+    name = fields.text(group, "podGroupName", limits.NAME)
     if not name:
         raise FieldError("spec.schedulingGroup.podGroupName: the name of a PodGroup is missing")
     other = next((key for key in names.GROUP_NAMES if annotations.get(key)), "")
@@ -100,40 +89,40 @@ def min_member(labels: Json, annotations: Json) -> int | None:
         (names.ELASTIC_MIN, annotations.get(names.ELASTIC_MIN)),
     ):
         if value is not None:
-            return pods_of(f"annotation {key}", value)
+            return fields.pods_of(f"annotation {key}", value)
     return None
 
 
 def controller_of(meta: Json) -> tuple[str, str]:
     """The controller's uid, and its name as job/train; both empty if there is none."""
-    for owner in list_field(meta, "ownerReferences", "metadata", limits.OWNERS):
+    for owner in fields.entries(meta, "ownerReferences", "metadata", limits.OWNERS):
         if owner.get("controller"):
-            kind, name = (text_field(owner, key, limits.NAME) for key in ("kind", "name"))
-            return text_field(owner, "uid", limits.NAME), f"{kind.lower()}/{name}"
+            kind, name = (fields.text(owner, key, limits.NAME) for key in ("kind", "name"))
+            return fields.text(owner, "uid", limits.NAME), f"{kind.lower()}/{name}"
     return "", ""
 
 
 def decode_owner(kind: str, raw: Json, levels: frozenset[str]) -> OwnerSeen:
     """levels: what topology-required may name."""
-    with identifying(kind, raw):
+    with fields.identifying(kind, raw):
         meta = raw["metadata"]
-        _, name, uid = identity(meta, namespaced=False)
-        namespace = text_field(meta, "namespace", limits.NAME)
+        _, name, uid = fields.identity(meta, namespaced=False)
+        namespace = fields.text(meta, "namespace", limits.NAME)
         if not uid:
             raise KeyError("uid")
         found = OwnerSeen(uid, f"{kind.lower()}/{name}", namespace=namespace)
     try:
         return _owner(raw, kind, levels, found)
     except DECODE_ERRORS as error:
-        why = described(error, _owner, raw, kind, levels, found)
-        return replace(found, error=shortened(f"{found.name}: {why}"))
+        why = fields.described(error, _owner, raw, kind, levels, found)
+        return replace(found, error=fields.shortened(f"{found.name}: {why}"))
 
 
 def _owner(raw: Json, kind: str, levels: frozenset[str], plain: OwnerSeen) -> OwnerSeen:
     """Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     annotations = meta.get("annotations") or {}
-    required = text_field(annotations, names.TOPOLOGY_REQUIRED)
+    required = fields.text(annotations, names.TOPOLOGY_REQUIRED)
     if required and required not in levels:
         field = f"annotation {names.TOPOLOGY_REQUIRED}"
         raise FieldError(f'{field}: "{required}" is not a level of the network tree')
@@ -141,7 +130,7 @@ def _owner(raw: Json, kind: str, levels: frozenset[str], plain: OwnerSeen) -> Ow
         plain,
         above=above(kind, meta),
         gang_min=min_member(meta.get("labels") or {}, annotations),
-        queue=text_field(annotations, names.QUEUE_NAME, limits.NAME),
+        queue=fields.text(annotations, names.QUEUE_NAME, limits.NAME),
         topology_required=required,
         required_tier=highest_tier(annotations),
     )

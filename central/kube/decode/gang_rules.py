@@ -8,24 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from central.kube.decode import elastic_parts, workload_roles
+from central.kube.decode import elastic_parts, fields, workload_roles
 from central.kube.decode.elastic_parts import ElasticPart
-from central.kube.decode.fields import (
-    FieldError,
-    FirstError,
-    count_field,
-    identifying,
-    identity,
-    int_field,
-    known_fields,
-    list_field,
-    map_field,
-    or_error,
-    shown,
-    strings_field,
-    text_field,
-    too_long,
-)
+from central.kube.decode.fields import FieldError, FirstError
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.role_topology import EACH, Replicas, role_subgroups
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
@@ -131,11 +116,11 @@ WELL_KNOWN: tuple[GangRule, ...] = (
 def decode_object(rule: GangRule, raw: Json, topology: TopologyConstraints) -> GangSeen:
     """The gang of the object's pods, or of those of each replica. Raises MalformedObject."""
     kind = rule.resource.kind
-    with identifying(kind, raw):
-        namespace, name, _ = identity(raw["metadata"])
+    with fields.identifying(kind, raw):
+        namespace, name, _ = fields.identity(raw["metadata"])
         gang = f"{kind.lower()}/{name}"
         seen = GangSeen(namespace, gang, 1, queue="", declared=True, each_replica=rule.each_replica)
-    return or_error(seen, _gang, rule, raw, seen, topology)
+    return fields.or_error(seen, _gang, rule, raw, seen, topology)
 
 
 def object_gone(rule: GangRule, raw: Json) -> GangGone:
@@ -173,7 +158,7 @@ def _gang(rule: GangRule, raw: Json, seen: GangSeen, topology: TopologyConstrain
         if rule.role
         else (),
         later=later if not errors.message else (),
-        queue=errors.read("", text_field, annotations, names.QUEUE_NAME, limits.NAME),
+        queue=errors.read("", fields.text, annotations, names.QUEUE_NAME, limits.NAME),
         topology_required=required,
         topology_preferred=preferred,
         placement=errors.read("", placement_policy, annotations),
@@ -211,7 +196,9 @@ def _roles(rule: GangRule, raw: Json) -> Roles:
     """Raises FieldError."""
     roles = rule.roles(raw)
     if long := next((role for role in roles if len(role) > limits.NAME), ""):
-        raise FieldError(too_long(f"{rule.resource.kind}: the name of a role", long, limits.NAME))
+        raise FieldError(
+            fields.too_long(f"{rule.resource.kind}: the name of a role", long, limits.NAME)
+        )
     return roles
 
 
@@ -236,42 +223,44 @@ def read_declarations(raw: Any) -> tuple[GangRule, ...]:
     """The rules of a file. Raises FieldError."""
     if not isinstance(raw, dict):
         raise FieldError("podGroups: missing")
-    found = list_field(known_fields(raw, "file", ("podGroups",)), "podGroups", "", RULES_MOST)
+    found = fields.entries(fields.known(raw, "file", ("podGroups",)), "podGroups", "", RULES_MOST)
     return tuple(_declaration(each, f"podGroups[{i}]") for i, each in enumerate(found))
 
 
 def _declaration(raw: Any, field: str) -> GangRule:
-    raw = known_fields(raw, field, _DECLARED)
+    raw = fields.known(raw, field, _DECLARED)
     version, kind = _required(raw, "apiVersion", field), _required(raw, "kind", field)
     group, _, version = version.rpartition("/")
-    labels = strings_field(raw, "labels", field, 2)
+    labels = fields.strings(raw, "labels", field, 2)
     if not labels or not all(labels):
         raise FieldError(f"{field}.labels: one or two label keys of pods are required")
-    plural = text_field(raw, "plural", limits.NAME) or f"{kind.lower()}s"
+    plural = fields.text(raw, "plural", limits.NAME) or f"{kind.lower()}s"
     return GangRule(
         ResourcePath(group, version, kind, plural),
         labels,
         _roles_of(raw, field),
-        tuple(filter(None, [text_field(raw, "role", limits.NAME)])),
+        tuple(filter(None, [fields.text(raw, "role", limits.NAME)])),
     )
 
 
 def _roles_of(raw: Json, field: str) -> RolesOf:
     least: Any = raw.get("minimum")
-    roles = map_field(raw, "roles", field, limits.TASKS)
+    roles = fields.mapping(raw, "roles", field, limits.TASKS)
     if (least is None) == (not roles):
         raise FieldError(f"{field}: exactly one of minimum and roles is required")
     if roles:
-        known_fields(roles, f"{field}.roles", ("path", "name", "count"))
+        fields.known(roles, f"{field}.roles", ("path", "name", "count"))
         path = _required(roles, "path", f"{field}.roles")
-        return _Listed(path, text_field(roles, "name"), _required(roles, "count", f"{field}.roles"))
+        return _Listed(
+            path, fields.text(roles, "name"), _required(roles, "count", f"{field}.roles")
+        )
     if type(least) is int:
-        fixed = int_field(raw, "minimum", field, 1, limits.REPLICAS)
+        fixed = fields.integer(raw, "minimum", field, 1, limits.REPLICAS)
         return lambda _: {"": fixed}
     if not isinstance(least, str) or not least:
-        raise FieldError(f"{field}.minimum: {shown(least)} is neither a number nor a path")
+        raise FieldError(f"{field}.minimum: {fields.shown(least)} is neither a number nor a path")
     parent, _, key = least.rpartition(".")
-    return lambda found: {"": count_field(_at(found, parent), key, parent, 1)}
+    return lambda found: {"": fields.count(_at(found, parent), key, parent, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,12 +276,12 @@ class _Listed:
         if self.name:
             if not isinstance(parts, list) or len(parts) > limits.TASKS:
                 raise FieldError(f"{self.path}: not a list of at most {limits.TASKS} roles")
-            named = [(text_field(each, self.name, limits.NAME), each) for each in parts]
+            named = [(fields.text(each, self.name, limits.NAME), each) for each in parts]
         else:
             if not isinstance(parts, dict) or len(parts) > limits.TASKS:
                 raise FieldError(f"{self.path}: not a map of at most {limits.TASKS} roles")
             named = list(parts.items())
-        return {role: count_field(each, self.count, self.path, 1) for role, each in named}
+        return {role: fields.count(each, self.count, self.path, 1) for role, each in named}
 
 
 def _at(raw: Any, path: str) -> Any:
@@ -301,13 +290,13 @@ def _at(raw: Any, path: str) -> Any:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            raise FieldError(f"{path}: {shown(raw)} is not an object")
+            raise FieldError(f"{path}: {fields.shown(raw)} is not an object")
         raw = raw.get(key)
     return raw
 
 
 def _required(raw: Json, key: str, field: str) -> str:
-    found = text_field(raw, key, limits.NAME)
+    found = fields.text(raw, key, limits.NAME)
     if not found:
         raise FieldError(f"{field}.{key}: missing")
     return found

@@ -6,25 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from central.controllers.job import plugins, pod_manifest
-from central.kube.decode import elastic_decoder, job_tasks
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    FieldError,
-    check_nesting,
-    described,
-    duration_field,
-    identified,
-    identity,
-    int_field,
-    labels_field,
-    list_field,
-    map_field,
-    or_error,
-    shortened,
-    strings_field,
-    text_field,
-    whole,
-)
+from central.kube.decode import elastic_decoder, fields, job_tasks
+from central.kube.decode.fields import DECODE_ERRORS, FieldError
 from central.kube.decode.job_tasks import network_topology
 from central.kube.decode.quantities import lenient_time, parse_time
 from central.model import limits, member_files, member_numbers
@@ -45,21 +28,21 @@ _INDEX = re.compile(r"(\d{1,9})$", re.ASCII)
 
 def decode_job(raw: Json, scheduler: str = SCHEDULER) -> JobSeen:
     """scheduler: the schedulerName of a Job without one."""
-    seen = identified("Job", _identified, raw, scheduler)
+    seen = fields.identified("Job", _identified, raw, scheduler)
     try:
         seen = replace(seen, status=_status(raw.get("status") or {}))
     except DECODE_ERRORS as error:
-        why = described(error, _status, raw.get("status") or {}, prefix="status")
+        why = fields.described(error, _status, raw.get("status") or {}, prefix="status")
         return replace(seen, error=why)
-    return or_error(seen, _complete, raw, seen)
+    return fields.or_error(seen, _complete, raw, seen)
 
 
 def _identified(raw: Json, scheduler: str) -> JobSeen:
     """The Job without its spec and status. Raises DECODE_ERRORS."""
     meta = raw["metadata"]
     spec = JobSpec(
-        *identity(meta),
-        labels=_pairs(labels_field(meta, "labels", "metadata", limits.LABELS)),
+        *fields.identity(meta),
+        labels=_pairs(fields.labels(meta, "labels", "metadata", limits.LABELS)),
         annotations=_pairs(meta.get("annotations")),
         scheduler_name=scheduler,
     )
@@ -73,9 +56,9 @@ def _identified(raw: Json, scheduler: str) -> JobSeen:
 
 def _complete(raw: Json, seen: JobSeen) -> JobSeen:
     """Raises DECODE_ERRORS."""
-    check_nesting(raw)
+    fields.check_nesting(raw)
     spec = _spec(raw.get("spec") or {}, seen.spec)
-    error = shortened(plugins.check(spec)) or _manifest_error(spec, seen.status)
+    error = fields.shortened(plugins.check(spec)) or _manifest_error(spec, seen.status)
     return replace(seen, spec=spec, error=error)
 
 
@@ -87,8 +70,8 @@ def _template_error(error: Exception, spec: JobSpec, status: JobStatus, index: i
 
     field = f"spec.tasks[{index}].template"
     if isinstance(error, FieldError):
-        return shortened(f"{field}: {error}")
-    return described(error, manifest, task.template, prefix=field)
+        return fields.shortened(f"{field}: {error}")
+    return fields.described(error, manifest, task.template, prefix=field)
 
 
 def _manifest_error(spec: JobSpec, status: JobStatus) -> str:
@@ -102,14 +85,14 @@ def _manifest_error(spec: JobSpec, status: JobStatus) -> str:
 
 
 def _controller(meta: Json) -> str:
-    owners = list_field(meta, "ownerReferences", "metadata", limits.OWNERS)
-    return next((text_field(one, "uid") for one in owners if one.get("controller")), "")
+    owners = fields.entries(meta, "ownerReferences", "metadata", limits.OWNERS)
+    return next((fields.text(one, "uid") for one in owners if one.get("controller")), "")
 
 
 def _spec(raw: Json, spec: JobSpec) -> JobSpec:
     raw_tasks = _scaled(raw)
     tasks = job_tasks.decode_tasks(raw_tasks)
-    given = int_field(raw, "minAvailable", "spec", 0)
+    given = fields.integer(raw, "minAvailable", "spec", 0)
     least = given or sum(task.minimum for task in tasks)
     replicas = sum(task.replicas for task in tasks)
     if replicas > limits.REPLICAS:
@@ -122,17 +105,17 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
         spec,
         tasks=tasks,
         min_available=least,
-        scheduler_name=text_field(raw, "schedulerName") or spec.scheduler_name,
-        queue=text_field(raw, "queue", limits.NAME) or "default",
+        scheduler_name=fields.text(raw, "schedulerName") or spec.scheduler_name,
+        queue=fields.text(raw, "queue", limits.NAME) or "default",
         policies=job_tasks.decode_policies(raw, "spec"),
-        plugins=_plugins(map_field(raw, "plugins", "spec", limits.PLUGINS)),
-        volumes=_volumes(list_field(raw, "volumes", "spec", limits.VOLUMES)),
-        max_retry=int_field(raw, "maxRetry", "spec", 0) or DEFAULT_RETRY,
-        ttl_s=None if ttl is None else int_field(raw, "ttlSecondsAfterFinished", "spec", 0),
+        plugins=_plugins(fields.mapping(raw, "plugins", "spec", limits.PLUGINS)),
+        volumes=_volumes(fields.entries(raw, "volumes", "spec", limits.VOLUMES)),
+        max_retry=fields.integer(raw, "maxRetry", "spec", 0) or DEFAULT_RETRY,
+        ttl_s=None if ttl is None else fields.integer(raw, "ttlSecondsAfterFinished", "spec", 0),
         min_success=None if success is None else _min_success(raw, replicas),
-        priority_class=text_field(raw, "priorityClassName", limits.NAME),
+        priority_class=fields.text(raw, "priorityClassName", limits.NAME),
         topology=network_topology(raw.get("networkTopology"), "spec.networkTopology"),
-        estimate_s=duration_field(raw, "runningEstimate", "spec"),
+        estimate_s=fields.duration(raw, "runningEstimate", "spec"),
     )
     found = elastic_decoder.with_least(found, raw_tasks, given)
     return replace(found, elastic=elastic_decoder.elastic_task(found))
@@ -140,18 +123,18 @@ def _spec(raw: Json, spec: JobSpec) -> JobSpec:
 
 def _scaled(raw: Json) -> Any:
     """The tasks. spec.replicas, which `kubectl scale` writes, overrides the replicas of the last one."""
-    tasks = list_field(raw, "tasks", "spec", limits.TASKS)
+    tasks = fields.entries(raw, "tasks", "spec", limits.TASKS)
     if raw.get("replicas") is None or not tasks:
         return tasks
     return [*tasks[:-1], {**tasks[-1], "replicas": _replicas(raw)}]
 
 
 def _replicas(raw: Json) -> int:
-    return int_field(raw, "replicas", "spec", 0, limits.REPLICAS)
+    return fields.integer(raw, "replicas", "spec", 0, limits.REPLICAS)
 
 
 def _min_success(raw: Json, replicas: int) -> int:
-    wanted = int_field(raw, "minSuccess", "spec", 0)
+    wanted = fields.integer(raw, "minSuccess", "spec", 0)
     if not 1 <= wanted <= replicas:
         raise FieldError(
             f"spec.minSuccess: {wanted} is not from 1 to {replicas}, the number of pods"
@@ -161,7 +144,7 @@ def _min_success(raw: Json, replicas: int) -> int:
 
 def _plugins(raw: Json) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple(
-        (name, strings_field(raw, name, "spec.plugins", limits.ARGUMENTS)) for name in sorted(raw)
+        (name, fields.strings(raw, name, "spec.plugins", limits.ARGUMENTS)) for name in sorted(raw)
     )
 
 
@@ -169,7 +152,7 @@ def _volumes(raw: list[Json]) -> tuple[VolumeSpec, ...]:
     found: dict[str, VolumeSpec] = {}
     for index, volume in enumerate(raw):
         field = f"spec.volumes[{index}]"
-        path, name = text_field(volume, "mountPath"), text_field(volume, "volumeClaimName")
+        path, name = fields.text(volume, "mountPath"), fields.text(volume, "volumeClaimName")
         claim = volume.get("volumeClaim")
         if not path or ":" in path:
             raise FieldError(f'{field}.mountPath: "{path}" is not a mount path')
@@ -188,12 +171,12 @@ def _status(raw: Json) -> JobStatus:
     state = raw.get("state") or {}
     written = elastic_decoder.members(raw)
     return JobStatus(
-        phase=text_field(state, "phase"),
-        reason=text_field(state, "reason"),
-        message=text_field(state, "message"),
+        phase=fields.text(state, "phase"),
+        reason=fields.text(state, "reason"),
+        message=fields.text(state, "message"),
         since=parse_time(state.get("lastTransitionTime")),
-        version=whole(raw.get("version")),
-        retries=whole(raw.get("retryCount")),
+        version=fields.whole(raw.get("version")),
+        retries=fields.whole(raw.get("retryCount")),
         retry_at=parse_time(raw.get("retryAt")) or None,
         restarts=_numbers(raw, "podRestarts", limits.REPLICAS),
         evictions=_numbers(raw, "podEvictions", limits.REPLICAS),
@@ -201,16 +184,16 @@ def _status(raw: Json) -> JobStatus:
         counts=tuple(
             (task, _numbers(counts, "phase", limits.TASKS))
             for task, counts in sorted(
-                map_field(raw, "taskStatusCount", "status", limits.TASKS).items()
+                fields.mapping(raw, "taskStatusCount", "status", limits.TASKS).items()
             )
         ),
-        terminating=whole(raw.get("terminating")),
-        resources=_pairs(labels_field(raw, "controlledResources", "status", limits.REPLICAS)),
+        terminating=fields.whole(raw.get("terminating")),
+        resources=_pairs(fields.labels(raw, "controlledResources", "status", limits.REPLICAS)),
         conditions=tuple(
-            (text_field(one, "status"), parse_time(one.get("lastTransitionTime")))
+            (fields.text(one, "status"), parse_time(one.get("lastTransitionTime")))
             for one in raw.get("conditions") or ()
         ),
-        command=text_field(raw, "lastCommand"),
+        command=fields.text(raw, "lastCommand"),
         members=written.members,
         generation=written.generation,
         resized=written.reason,
@@ -220,7 +203,7 @@ def _status(raw: Json) -> JobStatus:
 
 def _completed(raw: Json) -> frozenset[tuple[str, int]]:
     """Returns the pods that the status lists; none where it cannot be read."""
-    found = map_field(raw, "completedIndexes", "status", limits.TASKS)
+    found = fields.mapping(raw, "completedIndexes", "status", limits.TASKS)
     try:
         return frozenset(
             (task, index)
@@ -260,8 +243,10 @@ def _part(owner: Json, meta: Json, status: Json) -> JobMember:
         index=int(match[1]) if match else 0,
         version=_count(annotations.get(VERSION)),
         turn=_count(annotations.get(TURN)),
-        restarts=sum(whole(one.get("restartCount")) for one in containers),
-        exit_codes=tuple(sorted({whole(end["exitCode"]) for end in ends if end.get("exitCode")})),
+        restarts=sum(fields.whole(one.get("restartCount")) for one in containers),
+        exit_codes=tuple(
+            sorted({fields.whole(end["exitCode"]) for end in ends if end.get("exitCode")})
+        ),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         ended=max((parse_time(end.get("finishedAt")) for end in ends), default=0.0) or None,
         files=files,
@@ -278,8 +263,8 @@ def _count(value: Any) -> int:
 
 
 def _numbers(part: Json, key: str, most: int) -> tuple[tuple[str, int], ...]:
-    counts = map_field(part, key, "status", most)
-    return tuple(sorted((name, whole(count)) for name, count in counts.items()))
+    counts = fields.mapping(part, key, "status", most)
+    return tuple(sorted((name, fields.whole(count)) for name, count in counts.items()))
 
 
 def _pairs(found: Json | None) -> tuple[tuple[str, str], ...]:

@@ -4,32 +4,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from central.kube.decode import podspec
+from central.kube.decode import fields, podspec
 from central.kube.decode.effective_requests import resource_amounts
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    INT32_MAX,
-    FieldError,
-    check_acyclic,
-    choice,
-    described,
-    duration_field,
-    int_field,
-    list_field,
-    strings_field,
-    text_field,
-)
-from central.model import limits
+from central.kube.decode.fields import DECODE_ERRORS, INT32_MAX, FieldError
+from central.model import jobspec, limits
 from central.model.amounts import Amounts
-from central.model.jobspec import (
-    ACTIONS,
-    ANY,
-    EVENTS,
-    NO_LIMIT,
-    LifecyclePolicy,
-    Partition,
-    TaskSpec,
-)
 from central.model.json_types import Json
 
 DEFAULT_RETRY = 3
@@ -43,10 +22,10 @@ UNALIGNED = (
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
-def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
+def decode_tasks(raw: Any) -> tuple[jobspec.TaskSpec, ...]:
     if not isinstance(raw, list) or not raw:
         raise FieldError("spec.tasks: a Job needs at least one task")
-    tasks: dict[str, TaskSpec] = {}
+    tasks: dict[str, jobspec.TaskSpec] = {}
     for index, one in enumerate(raw):
         field = f"spec.tasks[{index}]"
         task = _task(one, f"default{index}", field)
@@ -57,15 +36,15 @@ def decode_tasks(raw: Any) -> tuple[TaskSpec, ...]:
     return tuple(tasks.values())
 
 
-def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
-    name = text_field(raw, "name") or default_name
+def _task(raw: Json, default_name: str, field: str) -> jobspec.TaskSpec:
+    name = fields.text(raw, "name") or default_name
     if not _NAME.fullmatch(name):
         raise FieldError(f'{field}.name: "{name}" must be lower case letters, digits and hyphens')
-    replicas = int_field(raw, "replicas", field, 0, limits.REPLICAS)
+    replicas = fields.integer(raw, "replicas", field, 0, limits.REPLICAS)
     partition = _partition(raw.get("partitionPolicy"), replicas, f"{field}.partitionPolicy")
     least = replicas
     if raw.get("minAvailable") is not None:
-        least = int_field(raw, "minAvailable", field, 0)
+        least = fields.integer(raw, "minAvailable", field, 0)
     elif partition is not None and partition.least:
         least = partition.least * partition.size
     if least > replicas:
@@ -73,24 +52,26 @@ def _task(raw: Json, default_name: str, field: str) -> TaskSpec:
     if partition is not None and partition.least and least != partition.least * partition.size:
         why = f"{partition.least} partitions of {partition.size} are not minAvailable {least}"
         raise FieldError(f"{field}.partitionPolicy.minPartitions: {why}")
-    topology = text_field(raw, "topologyPolicy")
+    topology = fields.text(raw, "topologyPolicy")
     if topology not in TOPOLOGY_POLICIES:
         raise FieldError(f'{field}.topologyPolicy: "{topology}" is unknown')
     if topology in ("restricted", "single-numa-node"):
         raise FieldError(f"{field}.topologyPolicy: {topology} {UNALIGNED}")
     after = raw.get("dependsOn") or {}
     return replace(
-        _template(raw.get("template"), TaskSpec(name, replicas, least, {}), f"{field}.template"),
+        _template(
+            raw.get("template"), jobspec.TaskSpec(name, replicas, least, {}), f"{field}.template"
+        ),
         policies=decode_policies(raw, field),
-        max_retry=int_field(raw, "maxRetry", field, NO_LIMIT) or DEFAULT_RETRY,
-        after=strings_field(after, "name", f"{field}.dependsOn", limits.TASKS),
+        max_retry=fields.integer(raw, "maxRetry", field, jobspec.NO_LIMIT) or DEFAULT_RETRY,
+        after=fields.strings(after, "name", f"{field}.dependsOn", limits.TASKS),
         after_any=_is_any(after, f"{field}.dependsOn.iteration"),
         partition=partition,
         topology_policy=topology,
     )
 
 
-def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
+def _template(raw: Any, task: jobspec.TaskSpec, field: str) -> jobspec.TaskSpec:
     spec = raw.get("spec") if isinstance(raw, dict) else None
     if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
         raise FieldError(f"{field}.spec.containers: missing")
@@ -101,7 +82,7 @@ def _template(raw: Any, task: TaskSpec, field: str) -> TaskSpec:
     except FieldError as error:
         raise FieldError(f"{field}.{error}") from None
     except DECODE_ERRORS as error:
-        raise FieldError(described(error, _amounts, spec, prefix=f"{field}.spec")) from None
+        raise FieldError(fields.described(error, _amounts, spec, prefix=f"{field}.spec")) from None
     return replace(task, template=raw, requests=requests, limits=limits)
 
 
@@ -116,18 +97,18 @@ def _amounts(spec: Json) -> tuple[Amounts, Amounts]:
     return requests, tuple(sorted(limits.items()))
 
 
-def _partition(raw: Json | None, replicas: int, field: str) -> Partition | None:
+def _partition(raw: Json | None, replicas: int, field: str) -> jobspec.Partition | None:
     if not raw:
         return None
-    parts = int_field(raw, "totalPartitions", field, 1)
-    size = int_field(raw, "partitionSize", field, 1)
-    least = int_field(raw, "minPartitions", field, 0)
+    parts = fields.integer(raw, "totalPartitions", field, 1)
+    size = fields.integer(raw, "partitionSize", field, 1)
+    least = fields.integer(raw, "minPartitions", field, 0)
     if parts * size != replicas:
         raise FieldError(f"{field}: {parts} partitions of {size} are not {replicas} replicas")
     if least > parts:
         raise FieldError(f"{field}.minPartitions: {least} exceeds {parts}")
     topology = network_topology(raw.get("networkTopology"), f"{field}.networkTopology")
-    return Partition(parts, size, least, topology)
+    return jobspec.Partition(parts, size, least, topology)
 
 
 def network_topology(raw: Json | None, field: str) -> Json | None:
@@ -137,12 +118,12 @@ def network_topology(raw: Json | None, field: str) -> Json | None:
     return raw or None
 
 
-def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
+def decode_policies(raw: Json, prefix: str) -> tuple[jobspec.LifecyclePolicy, ...]:
     field = f"{prefix}.policies"
-    found: list[LifecyclePolicy] = []
+    found: list[jobspec.LifecyclePolicy] = []
     events: set[str] = set()
     codes: set[int] = set()
-    for index, one in enumerate(list_field(raw, "policies", prefix, limits.POLICIES)):
+    for index, one in enumerate(fields.entries(raw, "policies", prefix, limits.POLICIES)):
         policy = _policy(one, f"{field}[{index}]")
         twice = events & set(policy.events) or codes & {policy.exit_code}
         if twice:
@@ -150,37 +131,37 @@ def decode_policies(raw: Json, prefix: str) -> tuple[LifecyclePolicy, ...]:
         events |= set(policy.events)
         codes |= set() if policy.exit_code is None else {policy.exit_code}
         found.append(policy)
-    if ANY in events and len(events) > 1:
+    if jobspec.ANY in events and len(events) > 1:
         raise FieldError(f'{field}: "*" stands for every event and excludes others')
     return tuple(found)
 
 
-def _policy(raw: Json, field: str) -> LifecyclePolicy:
-    action = choice(f"{field}.action", text_field(raw, "action"), *ACTIONS)
-    events = strings_field(raw, "events", field, limits.POLICIES)
-    if event := text_field(raw, "event"):
+def _policy(raw: Json, field: str) -> jobspec.LifecyclePolicy:
+    action = fields.choice(f"{field}.action", fields.text(raw, "action"), *jobspec.ACTIONS)
+    events = fields.strings(raw, "events", field, limits.POLICIES)
+    if event := fields.text(raw, "event"):
         events = (event, *events)
     for event in events:
-        choice(f"{field}.event", event, *EVENTS)
+        fields.choice(f"{field}.event", event, *jobspec.EVENTS)
     code = raw.get("exitCode")
     if code is not None:
-        code = int_field(raw, "exitCode", field, -INT32_MAX)
+        code = fields.integer(raw, "exitCode", field, -INT32_MAX)
         if code == 0:
             raise FieldError(f"{field}.exitCode: 0 is not a failure")
     if bool(events) == (code is not None):
         raise FieldError(f"{field}: needs one of event, events and exitCode")
-    timeout_s = duration_field(raw, "timeout", field) or 0.0
-    return LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
+    timeout_s = fields.duration(raw, "timeout", field) or 0.0
+    return jobspec.LifecyclePolicy(action, tuple(dict.fromkeys(events)), code, timeout_s)
 
 
-def _check_order(tasks: dict[str, TaskSpec]) -> None:
+def _check_order(tasks: dict[str, jobspec.TaskSpec]) -> None:
     """Every dependency exists and is part of no cycle."""
     for index, task in enumerate(tasks.values()):
         for name in task.after:
             if name not in tasks:
                 raise FieldError(f"spec.tasks[{index}].dependsOn.name: there is no task {name}")
-    check_acyclic("spec.tasks", {task.name: task.after for task in tasks.values()})
+    fields.check_acyclic("spec.tasks", {task.name: task.after for task in tasks.values()})
 
 
 def _is_any(raw: Json, field: str) -> bool:
-    return choice(field, text_field(raw, "iteration"), "", "any", "all") == "any"
+    return fields.choice(field, fields.text(raw, "iteration"), "", "any", "all") == "any"

@@ -1,7 +1,7 @@
 """Kubelet features that a pod needs, as the nodes declare them (status.declaredFeatures, Kubernetes 1.36): an older
 kubelet would ignore the pod's field."""
 
-from central.kube.decode.fields import strings_field
+from central.kube.decode import fields
 from central.model import limits
 from central.model.json_types import Json
 
@@ -13,7 +13,7 @@ KNOWN = (RESTART_ALL, HOST_NETWORK_USERS, MOUNT_OPTIONS)  # of those that concer
 
 def declared_features(status: Json) -> tuple[str, ...]:
     """Raises FieldError."""
-    found = strings_field(status, "declaredFeatures", "status", limits.VALUES)
+    found = fields.strings(status, "declaredFeatures", "status", limits.VALUES)
     return tuple(name for name in KNOWN if name in found)
 
 

@@ -6,15 +6,8 @@ Rules depend on the pod's namespace and labels, so equal specs may have differen
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from central.kube.decode import podspec
-from central.kube.decode.fields import (
-    INT32_MAX,
-    FieldError,
-    labels_field,
-    list_field,
-    strings_field,
-    text_field,
-)
+from central.kube.decode import fields, podspec
+from central.kube.decode.fields import INT32_MAX, FieldError
 from central.model import limits
 from central.model.json_types import Json
 from central.model.pod_rules import (
@@ -50,7 +43,7 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
                 parts += (term["podAffinityTerm"] for term in terms)
             parts += _affinity_terms(affinity, "nodeAffinity", PREFERRED)
     if ours:
-        parts += list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
+        parts += fields.entries(spec, "topologySpreadConstraints", "spec", limits.TERMS)
     parts += ({"ports": each["ports"]} for each in _containers_with_ports(spec))
     return parts
 
@@ -58,7 +51,7 @@ def rule_sources(spec: Json, ours: bool) -> list[Json]:
 def _spreads(spec: Json, namespace: str, labels: Json, *, hard: bool) -> tuple[Spread, ...]:
     return tuple(
         _spread(part, namespace, labels)
-        for part in list_field(spec, "topologySpreadConstraints", "spec", limits.TERMS)
+        for part in fields.entries(spec, "topologySpreadConstraints", "spec", limits.TERMS)
         if (part.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule") == hard
     )
 
@@ -120,7 +113,7 @@ def _weight(term: Json, field: str) -> int:
 
 def _affinity_terms(affinity: Json, kind: str, when: str) -> list[Json]:
     part = affinity.get(kind) or {}
-    return list_field(part, when, f"spec.affinity.{kind}", limits.TERMS)
+    return fields.entries(part, when, f"spec.affinity.{kind}", limits.TERMS)
 
 
 def _unique(values: Iterable[Some]) -> tuple[Some, ...]:
@@ -135,7 +128,7 @@ def _terms(affinity: Json, kind: str, namespace: str, labels: Json) -> list[tupl
 
 
 def _term(term: Json, namespace: str, labels: Json, field: str) -> tuple[Selector, str]:
-    named = tuple(sorted(strings_field(term, "namespaces", field, limits.VALUES)))
+    named = tuple(sorted(fields.strings(term, "namespaces", field, limits.VALUES)))
     chosen = term.get("namespaceSelector")
     if not named and chosen is None:
         named = (namespace,)
@@ -178,7 +171,7 @@ def _labels(part: Json, labels: Json, field: str) -> tuple[Expression, ...] | No
     own = [
         Expression(key, operator, (labels[key],))
         for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
-        for key in list_field(part, keys, field, limits.EXPRESSIONS)
+        for key in fields.entries(part, keys, field, limits.EXPRESSIONS)
         if key in labels
     ]
     return _unique((*label_expressions(part["labelSelector"], f"{field}.labelSelector"), *own))
@@ -188,14 +181,14 @@ def label_expressions(selector: Json, field: str) -> tuple[Expression, ...]:
     found = [
         Expression(key, "In", (value,))
         for key, value in sorted(
-            labels_field(selector, "matchLabels", field, limits.SELECTOR).items()
+            fields.labels(selector, "matchLabels", field, limits.SELECTOR).items()
         )
     ]
-    for expression in list_field(selector, "matchExpressions", field, limits.EXPRESSIONS):
-        if text_field(expression, "operator") not in _OPERATORS:
+    for expression in fields.entries(selector, "matchExpressions", field, limits.EXPRESSIONS):
+        if fields.text(expression, "operator") not in _OPERATORS:
             raise FieldError(f'{field}: "{expression.get("operator")}" is not an operator')
-        values = strings_field(expression, "values", field, limits.VALUES)
-        found.append(Expression(text_field(expression, "key"), expression["operator"], values))
+        values = fields.strings(expression, "values", field, limits.VALUES)
+        found.append(Expression(fields.text(expression, "key"), expression["operator"], values))
     return tuple(found)
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from central.kube.decode.fields import FieldError, FirstError, choice, parsed, text_field
+from central.kube.decode import fields
+from central.kube.decode.fields import FieldError, FirstError
 from central.kube.decode.quantities import InvalidQuantity, parse_duration, parse_quantity
 from central.kube.decode.topology_constraints import (
     TopologyConstraints,
@@ -110,11 +111,11 @@ def time_limit(annotations: Json) -> float | None:
 
 
 def duration(annotations: Json, key: str) -> float:
-    return parsed(f"annotation {key}", parse_duration, annotations[key])
+    return fields.parsed(f"annotation {key}", parse_duration, annotations[key])
 
 
 def _flag(annotations: Json, key: str) -> bool:
-    return choice(f"annotation {key}", annotations[key], "true", "false") == "true"
+    return fields.choice(f"annotation {key}", annotations[key], "true", "false") == "true"
 
 
 def _suspension(annotations: Json) -> float | None:
@@ -182,7 +183,7 @@ def _check_mig_memory(slices: list[str], cap: Any, level: Any) -> None:
 
 
 def _level(level: Any) -> str:
-    return choice(f"annotation {GPU_MEMORY_LEVEL}", level, *REQUESTABLE)
+    return fields.choice(f"annotation {GPU_MEMORY_LEVEL}", level, *REQUESTABLE)
 
 
 def _full_speed(annotations: Json, spec: PodSpec) -> PodSpec:
@@ -196,7 +197,7 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
     gpus = (names.GPU, GPU_SHARE, *names.OTHER_GPUS)
     if not any(name in gpus or name.startswith(names.MIG) for name, _ in spec.requests):
         raise FieldError(f"annotation {key}: no container asks for GPUs")
-    text = text_field(annotations, GPU_MODEL) if models is not None else ""
+    text = fields.text(annotations, GPU_MODEL) if models is not None else ""
     patterns = tuple(sorted({folded_model(part) for part in text.split(",")} - {""}))
     if models is not None and not patterns:
         example = "write it like H100,H200 or *80GB*"
@@ -207,7 +208,7 @@ def _gpu_model(annotations: Json, spec: PodSpec) -> PodSpec:
 
 def _same_attribute(annotations: Json, spec: PodSpec) -> PodSpec:
     key = names.SAME_ATTRIBUTE
-    text = text_field(annotations, key, limits.NAME)
+    text = fields.text(annotations, key, limits.NAME)
     domain, _, name = text.partition("/")
     if not domain or not name:
         raise FieldError(f'annotation {key}: "{text:.80}" is not like gpu.nvidia.com/rail')
@@ -215,7 +216,7 @@ def _same_attribute(annotations: Json, spec: PodSpec) -> PodSpec:
 
 
 def _bytes(annotation: str, quantity: object) -> int:
-    size = parsed(f"annotation {annotation}", parse_quantity, "memory", quantity)
+    size = fields.parsed(f"annotation {annotation}", parse_quantity, "memory", quantity)
     if size <= 0:
         raise FieldError(f'annotation {annotation}: "{quantity}" is not a positive size')
     return size

@@ -15,6 +15,7 @@ import orjson
 
 from central.kube.decode import (
     device_claim_decoder,
+    fields,
     gang_annotations,
     job_decoder,
     pod_affinity,
@@ -24,17 +25,7 @@ from central.kube.decode import (
     storage_decoder,
 )
 from central.kube.decode.effective_requests import pod_status_content
-from central.kube.decode.fields import (
-    DECODE_ERRORS,
-    FieldError,
-    FirstError,
-    described,
-    identity,
-    labels_field,
-    list_field,
-    text_field,
-    whole,
-)
+from central.kube.decode.fields import DECODE_ERRORS, FieldError, FirstError
 from central.kube.decode.gang_rules import WELL_KNOWN, GangRule
 from central.kube.decode.node_features import needed_features
 from central.kube.decode.quantities import lenient_time, parse_time
@@ -76,35 +67,35 @@ class PodDecoder:
         meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
         annotations = meta.get("annotations") or {}
         ours = spec.get("schedulerName") in self._ours
-        namespace, name, uid = identity(meta)
+        namespace, name, uid = fields.identity(meta)
         if not uid:
             raise KeyError("uid")
         errors = FirstError()
         labels = _labels(meta, errors)
-        fields = self._annotations.fields(annotations, ours, errors)
-        fields["task"] = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
+        given = self._annotations.fields(annotations, ours, errors)
+        given["task"] = _text(annotations, names.TASK, errors) or _text(labels, names.TASK, errors)
         if ours:
-            fields |= self._own_fields(raw, labels, annotations, errors, fields["task"])
+            given |= self._own_fields(raw, labels, annotations, errors, given["task"])
         decoded = self._spec(spec, status, ours, namespace, labels)
         volumes = spec.get("volumes")
         claims = errors.read((), storage_decoder.claim_names, name, spec) if volumes else ()
         if ours and (spec.get("resourceClaims") or status.get("extendedResourceClaimStatus")):
             reader = device_claim_decoder.pod_device_claims
-            fields["device_claims"] = errors.read((), reader, spec, status)
+            given["device_claims"] = errors.read((), reader, spec, status)
         if ours and not decoded.unsupported:
-            fields |= errors.read({}, pod_starts.start_fields, spec, status)
+            given |= errors.read({}, pod_starts.start_fields, spec, status)
         return PodSeen(
             uid=uid,
             namespace=namespace,
             name=name,
             spec=self._annotated(decoded, annotations, ours, errors),
-            node=text_field(spec, "nodeName", limits.NAME),
-            phase=text_field(status, "phase") or "Pending",
+            node=fields.text(spec, "nodeName", limits.NAME),
+            phase=fields.text(status, "phase") or "Pending",
             ours=ours,
             gated=bool(gates := spec.get("schedulingGates")),
             gates=errors.read((), _gate_names, spec) if gates and ours else (),
             deleting="deletionTimestamp" in meta,
-            priority=whole(spec.get("priority")),
+            priority=fields.whole(spec.get("priority")),
             created=parse_time(meta.get("creationTimestamp")),
             order=(_index(name, labels, annotations), name),
             started=parse_time(status.get("startTime")) or None,
@@ -114,9 +105,9 @@ class PodDecoder:
             labels=self.labels(labels),
             claims=claims,
             part=job_decoder.decode_job_member(meta, status),
-            grace_s=whole(spec.get("terminationGracePeriodSeconds")) if ours else 0,
+            grace_s=fields.whole(spec.get("terminationGracePeriodSeconds")) if ours else 0,
             told=_told(status) if ours and not spec.get("nodeName") else ("", ""),
-            **fields,
+            **given,
         )
 
     def _own_fields(
@@ -133,8 +124,8 @@ class PodDecoder:
             found["task"] = _role(self._rules, gang, labels, owner_name)
         found["tied"] = errors.read(False, _is_tied, raw)
         found["queue"] = _text(annotations, names.QUEUE_NAME, errors)
-        found["service_account"] = text_field(raw["spec"], "serviceAccountName", limits.NAME)
-        found["user"] = text_field(annotations, names.USER, limits.TEXT)
+        found["service_account"] = fields.text(raw["spec"], "serviceAccountName", limits.NAME)
+        found["user"] = fields.text(annotations, names.USER, limits.TEXT)
         return found
 
     def _annotated(
@@ -153,7 +144,7 @@ class PodDecoder:
         except FieldError as error:
             return _refused(spec, status, str(error))
         except DECODE_ERRORS as error:
-            why = described(
+            why = fields.described(
                 error, self._spec_of, spec, status, ours, namespace, labels, prefix="spec"
             )
             return _refused(spec, status, why)
@@ -236,11 +227,11 @@ def _container_content(container: Json) -> list[Any]:
 def _told(status: Json) -> tuple[str, str]:
     """The reason of the pod's condition PodScheduled while it is False, and nominatedNodeName."""
     reasons = (
-        text_field(one, "reason", limits.NAME)
+        fields.text(one, "reason", limits.NAME)
         for one in status.get("conditions") or ()
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     )
-    return next(reasons, ""), text_field(status, "nominatedNodeName", limits.NAME)
+    return next(reasons, ""), fields.text(status, "nominatedNodeName", limits.NAME)
 
 
 def _is_tied(raw: Json) -> bool:
@@ -265,8 +256,8 @@ def _role(rules: Sequence[GangRule], gang: str, labels: Json, owner: str) -> str
 
 
 def _gate_names(spec: Json) -> tuple[str, ...]:
-    found = list_field(spec, "schedulingGates", "spec", limits.TOLERATIONS)
-    return tuple(text_field(gate, "name", limits.NAME) for gate in found)
+    found = fields.entries(spec, "schedulingGates", "spec", limits.TOLERATIONS)
+    return tuple(fields.text(gate, "name", limits.NAME) for gate in found)
 
 
 def _ended(meta: Json, status: Json) -> float | None:
@@ -278,7 +269,7 @@ def _ended(meta: Json, status: Json) -> float | None:
         ends = [(state.get("terminated") or {}).get("finishedAt") for state in states]
         times = [max(map(parse_time, ends), default=0.0)]
     if (deleted := parse_time(meta.get("deletionTimestamp"))) > 0:
-        times.append(deleted - whole(meta.get("deletionGracePeriodSeconds")))
+        times.append(deleted - fields.whole(meta.get("deletionGracePeriodSeconds")))
     return min((time for time in times if time > 0), default=None)
 
 
@@ -292,13 +283,13 @@ def _labels(meta: Json, errors: FirstError) -> Json:
         most = f"at most {limits.LABELS_TEXT} are accepted"
         errors.add(FieldError(f"metadata.labels: {size} characters; {most}"))
         return {}
-    errors.read({}, labels_field, meta, "labels", "metadata", limits.LABELS)
+    errors.read({}, fields.labels, meta, "labels", "metadata", limits.LABELS)
     return {}
 
 
 def _text(part: Json, key: str, errors: FirstError) -> str:
     """A name that a label or annotation gives; empty, with an error, if it is none."""
-    return errors.read("", text_field, part, key, limits.NAME) if key in part else ""
+    return errors.read("", fields.text, part, key, limits.NAME) if key in part else ""
 
 
 def _index(name: str, labels: Json, annotations: Json) -> int:

@@ -6,23 +6,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from central.kube.decode import gang_annotations, pod_affinity, pod_annotations
+from central.kube.decode import fields, gang_annotations, pod_affinity, pod_annotations
 from central.kube.decode.effective_requests import resource_amounts
-from central.kube.decode.fields import (
-    FieldError,
-    FirstError,
-    count_field,
-    identified,
-    identifying,
-    identity,
-    int_field,
-    list_field,
-    map_field,
-    or_error,
-    strings_field,
-    text_field,
-    too_long,
-)
+from central.kube.decode.fields import FieldError, FirstError
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.subgroup_layers import with_layers
 from central.kube.decode.topology_constraints import TopologyConstraints, placement_policy
@@ -34,20 +20,20 @@ from protos import names
 
 
 def decode_podgroup(raw: Json, topology: TopologyConstraints) -> GangSeen:
-    with identifying("PodGroup", raw):
-        namespace, name, uid = identity(raw["metadata"])
+    with fields.identifying("PodGroup", raw):
+        namespace, name, uid = fields.identity(raw["metadata"])
         seen = GangSeen(namespace, name, 1, uid=uid)
-    return or_error(seen, _gang, raw, seen, topology)
+    return fields.or_error(seen, _gang, raw, seen, topology)
 
 
 def written_for_tools(raw: Json) -> tuple[str, str] | None:
     """Namespace and name of a PodGroup of --pod-groups-for-controllers; None: it is another."""
-    return identified("PodGroup", _written_for_tools, raw)
+    return fields.identified("PodGroup", _written_for_tools, raw)
 
 
 def _written_for_tools(raw: Json) -> tuple[str, str] | None:
     meta = raw["metadata"]
-    namespace, name, _ = identity(meta)
+    namespace, name, _ = fields.identity(meta)
     return (namespace, name) if (meta.get("annotations") or {}).get(names.GANG_OF) else None
 
 
@@ -55,7 +41,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
     errors = FirstError()
-    least = errors.read(1, count_field, spec, "minMember", "spec", 1)
+    least = errors.read(1, fields.count, spec, "minMember", "spec", 1)
     tasks = errors.read((), _task_minimums, spec)
     closeness = _closeness(spec, annotations, topology, errors)
     subgroups = errors.read((), _subgroups, spec, topology)
@@ -64,8 +50,8 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
     roles = errors.read(None, _roles, annotations)
     placement = errors.read("", placement_policy, annotations)
     conditions = status.get("conditions") or ()
-    queue = errors.read("", text_field, spec, "queue", limits.NAME)
-    priority = errors.read("", text_field, spec, "priorityClassName", limits.NAME)
+    queue = errors.read("", fields.text, spec, "queue", limits.NAME)
+    priority = errors.read("", fields.text, spec, "priorityClassName", limits.NAME)
     resources = errors.read((), _min_resources, spec)
     move_after_s = errors.read(MOVE_AFTER_S, _move_after, annotations)
     preemptable = pod_annotations.preemptable(meta.get("labels") or {}, annotations, errors)
@@ -76,7 +62,7 @@ def _gang(raw: Json, seen: GangSeen, topology: TopologyConstraints) -> GangSeen:
         queue=queue or "default",
         created=parse_time(meta.get("creationTimestamp")),
         error=errors.message,
-        phase=text_field(status, "phase"),
+        phase=fields.text(status, "phase"),
         succeeded=number if type(number := status.get("succeeded")) is int else 0,
         priority_class=priority,
         min_resources=resources,
@@ -133,16 +119,18 @@ def _last_message(conditions: Sequence[Json]) -> str:
 def _subgroups(spec: Json, topology: TopologyConstraints) -> tuple[SubGroups, ...]:
     found: dict[str, SubGroups] = {}
     pods = 0
-    for index, policy in enumerate(list_field(spec, "subGroupPolicy", "spec", limits.SUBGROUPS)):
+    for index, policy in enumerate(
+        fields.entries(spec, "subGroupPolicy", "spec", limits.SUBGROUPS)
+    ):
         field = f"spec.subGroupPolicy[{index}]"
-        size = int_field(policy, "subGroupSize", field, 1, limits.REPLICAS)
-        least = int_field(policy, "minSubGroups", field, 0, limits.REPLICAS)
+        size = fields.integer(policy, "subGroupSize", field, 1, limits.REPLICAS)
+        least = fields.integer(policy, "minSubGroups", field, 0, limits.REPLICAS)
         pods += size * least
         if pods > limits.REPLICAS:
             why = f"{pods} pods in the least subgroups; at most {limits.REPLICAS} are accepted"
             raise FieldError(f"{field}.minSubGroups: {why}")
-        name = text_field(policy, "name", limits.NAME)
-        keys = strings_field(policy, "matchLabelKeys", field, limits.OWNERS)
+        name = fields.text(policy, "name", limits.NAME)
+        keys = fields.strings(policy, "matchLabelKeys", field, limits.OWNERS)
         if not name or name in found:
             raise FieldError(f'{field}.name: "{name}" is missing, or used twice')
         if not all(keys):
@@ -158,8 +146,8 @@ def _subgroups(spec: Json, topology: TopologyConstraints) -> tuple[SubGroups, ..
 
 
 def _task_minimums(spec: Json) -> tuple[tuple[str, int], ...]:
-    minimums = map_field(spec, "minTaskMember", "spec", limits.TASKS)
-    counts = ((task, count_field(minimums, task, "spec.minTaskMember", 0)) for task in minimums)
+    minimums = fields.mapping(spec, "minTaskMember", "spec", limits.TASKS)
+    counts = ((task, fields.count(minimums, task, "spec.minTaskMember", 0)) for task in minimums)
     return tuple(sorted((task, least) for task, least in counts if least))
 
 
@@ -184,7 +172,7 @@ def _task_sets(key: str, value: Any) -> list[list[str]]:
     if type(value) is not str:
         raise FieldError(f"{field}: {value!r} is not a string")
     if len(value) > limits.TASK_TEXT:
-        raise FieldError(too_long(field, value, limits.TASK_TEXT))
+        raise FieldError(fields.too_long(field, value, limits.TASK_TEXT))
     sets = [
         sorted({task.strip() for task in together.split(",")})
         for together in filter(None, value.split(";"))
@@ -198,7 +186,7 @@ def _min_resources(spec: Json) -> Amounts:
     """Resources under their own names or as quotas name them (requests.cpu), without limits and object
     counts."""
     found: dict[str, int] = {}
-    for key, quantity in map_field(spec, "minResources", "spec", limits.RESOURCES).items():
+    for key, quantity in fields.mapping(spec, "minResources", "spec", limits.RESOURCES).items():
         resource = key.removeprefix("requests.")
         if not key.startswith(("limits.", "count/")):
             amount = resource_amounts({resource: quantity}, "spec.minResources")[resource]

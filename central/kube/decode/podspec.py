@@ -6,20 +6,14 @@ than being placed against its spec.
 Design: docs/design/filters.md
 """
 
+from central.kube.decode import fields
 from central.kube.decode.effective_requests import (
     bounded,
     container_requests,
     is_sidecar,
     requests_of,
 )
-from central.kube.decode.fields import (
-    FieldError,
-    labels_field,
-    list_field,
-    strings_field,
-    text_field,
-    too_long,
-)
+from central.kube.decode.fields import FieldError
 from central.kube.decode.node_features import needed_features
 from central.model import limits, wording
 from central.model.facts import Amounts, PodSpec, Toleration
@@ -68,7 +62,7 @@ def decode_pod_spec(
     return PodSpec(
         requests=asked,
         node_selector=tuple(
-            sorted(labels_field(spec, "nodeSelector", "spec", limits.SELECTOR).items())
+            sorted(fields.labels(spec, "nodeSelector", "spec", limits.SELECTOR).items())
         ),
         node_terms=_node_terms(spec),
         tolerations=_tolerations(spec),
@@ -118,7 +112,7 @@ def _node_terms(spec: Json) -> tuple[tuple[Requirement, ...], ...] | None:
 
 
 def node_terms(selector: Json, field: str = "spec.affinity.nodeAffinity") -> NodeTerms:
-    chosen = list_field(selector, "nodeSelectorTerms", field, limits.TERMS)
+    chosen = fields.entries(selector, "nodeSelectorTerms", field, limits.TERMS)
     terms = (_term(term, field) for term in chosen)
     return tuple(term for term in terms if term)  # an empty term matches no node
 
@@ -127,7 +121,7 @@ def _term(term: Json, field: str) -> tuple[Requirement, ...]:
     return tuple(
         _requirement(expression, is_field, field)
         for part, is_field in (("matchExpressions", False), ("matchFields", True))
-        for expression in list_field(term, part, field, limits.EXPRESSIONS)
+        for expression in fields.entries(term, part, field, limits.EXPRESSIONS)
     )
 
 
@@ -135,14 +129,16 @@ def _requirement(expression: Json, is_field: bool, field: str) -> Requirement:
     operator = expression.get("operator")
     if type(operator) is not str or operator not in _OPERATORS:
         raise FieldError(f'{field}: "{operator}" is not an operator')
-    values = strings_field(expression, "values", field, limits.VALUES)
-    return Requirement(text_field(expression, "key"), operator, values, is_field)
+    values = fields.strings(expression, "values", field, limits.VALUES)
+    return Requirement(fields.text(expression, "key"), operator, values, is_field)
 
 
 def _tolerations(spec: Json) -> tuple[Toleration, ...]:
     return tuple(
-        Toleration(text_field(t, "key"), operator, text_field(t, "value"), text_field(t, "effect"))
-        for t in list_field(spec, "tolerations", "spec", limits.TOLERATIONS)
+        Toleration(
+            fields.text(t, "key"), operator, fields.text(t, "value"), fields.text(t, "effect")
+        )
+        for t in fields.entries(spec, "tolerations", "spec", limits.TOLERATIONS)
         if (operator := t.get("operator") or "Equal") in ("Equal", "Exists")
     )
 
@@ -180,9 +176,9 @@ def _is_gpu(resource: str) -> bool:
 def _unsupported(spec: Json, amounts: dict[str, int]) -> str:
     for field in ("containers", "initContainers"):
         if len(spec.get(field) or ()) > limits.CONTAINERS:
-            return too_long(f"spec.{field}", spec[field], limits.CONTAINERS)
+            return fields.too_long(f"spec.{field}", spec[field], limits.CONTAINERS)
     if len(amounts) > limits.RESOURCES + 1:  # and pods
-        return too_long("spec.containers.resources", amounts, limits.RESOURCES)
+        return fields.too_long("spec.containers.resources", amounts, limits.RESOURCES)
     for name, amount in amounts.items():
         if amount == bounded(name, amount + 1):  # cut: a reason with this number would be wrong
             most = wording.amount(name, amount)

@@ -3,20 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from central.kube.decode import device_claim_decoder, queue_policy
-from central.kube.decode.fields import (
-    FieldError,
-    choice,
-    identified,
-    identifying,
-    identity,
-    int_field,
-    map_field,
-    or_error,
-    switch_field,
-    text_field,
-    whole,
-)
+from central.kube.decode import device_claim_decoder, fields, queue_policy
+from central.kube.decode.fields import FieldError
 from central.kube.decode.pod_affinity import label_expressions
 from central.kube.decode.quantities import parse_time
 from central.kube.decode.queue_policy import amounts_field
@@ -36,54 +24,54 @@ _UNSUPPORTED = {
 
 
 def decode_device_class(raw: Json) -> DeviceClassSeen:
-    with identifying("DeviceClass", raw):
-        seen = DeviceClassSeen(identity(raw["metadata"], namespaced=False)[1], "")
-    return or_error(seen, _device_class, raw, seen)
+    with fields.identifying("DeviceClass", raw):
+        seen = DeviceClassSeen(fields.identity(raw["metadata"], namespaced=False)[1], "")
+    return fields.or_error(seen, _device_class, raw, seen)
 
 
 def _device_class(raw: Json, seen: DeviceClassSeen) -> DeviceClassSeen:
     spec = raw.get("spec") or {}
-    resource = text_field(spec, "extendedResourceName", limits.NAME)
+    resource = fields.text(spec, "extendedResourceName", limits.NAME)
     chosen = device_claim_decoder.selectors(spec, "spec")
     created = parse_time(raw["metadata"].get("creationTimestamp"))
     return replace(seen, resource=resource, selectors=chosen, created=created)
 
 
 def decode_queue(raw: Json) -> QueueSeen:
-    with identifying("Queue", raw):
-        _, name, uid = identity(raw["metadata"], namespaced=False)
+    with fields.identifying("Queue", raw):
+        _, name, uid = fields.identity(raw["metadata"], namespaced=False)
         seen = QueueSeen(name, uid=uid)
-    return or_error(seen, _queue, raw, seen)
+    return fields.or_error(seen, _queue, raw, seen)
 
 
 def _queue(raw: Json, seen: QueueSeen) -> QueueSeen:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     # spec.state is the desired state; CRDs without it have only the observed one. A state that follows from a
     # queue above is not the queue's own.
-    states = text_field(spec, "state"), text_field(status, "state")
+    states = fields.text(spec, "state"), fields.text(status, "state")
     for part, state in zip(("spec", "status"), states, strict=True):
         if state not in _STATES:
             raise FieldError(f'{part}.state: "{state}" is neither Open nor Closed')
-    own = "" if text_field(status, "closedBy") else states[1]
+    own = "" if fields.text(status, "closedBy") else states[1]
     for field, why in _UNSUPPORTED.items():
         if spec.get(field):
             raise FieldError(f"spec.{field}: {why}")
-    strategy = choice(
-        "spec.dequeueStrategy", text_field(spec, "dequeueStrategy"), "", "fifo", "traverse"
+    strategy = fields.choice(
+        "spec.dequeueStrategy", fields.text(spec, "dequeueStrategy"), "", "fifo", "traverse"
     )
     guarantee = (spec.get("guarantee") or {}).get("resource")
     found = replace(
         queue_policy.decode(spec, raw["metadata"], seen),
-        weight=int_field(spec, "weight", "spec", 1, _MOST_WEIGHT),
-        priority=int_field(spec, "priority", "spec", 0),
-        parent=text_field(spec, "parent", limits.NAME),
+        weight=fields.integer(spec, "weight", "spec", 1, _MOST_WEIGHT),
+        priority=fields.integer(spec, "priority", "spec", 0),
+        parent=fields.text(spec, "parent", limits.NAME),
         capability=amounts_field(spec.get("capability"), "spec.capability"),
         guarantee=amounts_field(guarantee, "spec.guarantee.resource"),
         deserved=amounts_field(spec.get("deserved"), "spec.deserved"),
-        reclaimable=switch_field(spec, "reclaimable", "spec"),
+        reclaimable=fields.switch(spec, "reclaimable", "spec"),
         fifo=strategy == "fifo",
         closed=(states[0] or own) in ("Closed", "Closing"),
-        command=text_field(raw["metadata"].get("annotations") or {}, names.COMMAND),
+        command=fields.text(raw["metadata"].get("annotations") or {}, names.COMMAND),
     )
     return replace(found, error=_contradiction(found))
 
@@ -106,28 +94,28 @@ def _in_units(amounts: Amounts) -> Iterator[tuple[str, int]]:
 
 
 def decode_priority_class(raw: Json) -> PrioritySeen:
-    return identified("PriorityClass", _priority_class, raw)
+    return fields.identified("PriorityClass", _priority_class, raw)
 
 
 def _priority_class(raw: Json) -> PrioritySeen:
-    _, name, _ = identity(raw["metadata"], namespaced=False)
-    return PrioritySeen(name, whole(raw["value"]))
+    _, name, _ = fields.identity(raw["metadata"], namespaced=False)
+    return PrioritySeen(name, fields.whole(raw["value"]))
 
 
 def decode_budget(raw: Json) -> BudgetSeen:
-    return identified("PodDisruptionBudget", _budget, raw)
+    return fields.identified("PodDisruptionBudget", _budget, raw)
 
 
 def _budget(raw: Json) -> BudgetSeen:
     meta, status = raw["metadata"], raw.get("status") or {}
     selector = (raw.get("spec") or {}).get("selector")
-    namespace, name, _ = identity(meta)
+    namespace, name, _ = fields.identity(meta)
     seen = BudgetSeen(
         namespace,
         name,
         None if selector is None else tuple(label_expressions(selector, "spec.selector")),
         _disruptions_allowed(meta, status),
-        tuple(sorted(map_field(status, "disruptedPods", "status", limits.REPLICAS))),
+        tuple(sorted(fields.mapping(status, "disruptedPods", "status", limits.REPLICAS))),
     )
     hash(seen)
     return seen
@@ -135,6 +123,6 @@ def _budget(raw: Json) -> BudgetSeen:
 
 def _disruptions_allowed(meta: Json, status: Json) -> int:
     """0 until the disruption controller has seen the budget's current generation."""
-    if whole(status.get("observedGeneration")) < whole(meta.get("generation")):
+    if fields.whole(status.get("observedGeneration")) < fields.whole(meta.get("generation")):
         return 0
-    return whole(status.get("disruptionsAllowed"))
+    return fields.whole(status.get("disruptionsAllowed"))

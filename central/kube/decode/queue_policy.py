@@ -24,19 +24,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from central.kube.decode import fields
 from central.kube.decode.effective_requests import resource_amounts
-from central.kube.decode.fields import (
-    FieldError,
-    duration_field,
-    int_field,
-    known_fields,
-    parsed,
-    shown,
-    strings_field,
-    switch_field,
-    text_field,
-    too_long,
-)
+from central.kube.decode.fields import FieldError
 from central.kube.decode.pod_affinity import label_expressions
 from central.kube.decode.quantities import parse_exact
 from central.model import limits
@@ -57,47 +47,47 @@ _PER_TENANT = ("maxRunningGangs", "resources")
 def decode(spec: Json, meta: Json, seen: QueueSeen) -> QueueSeen:
     """Raises FieldError. A rule that cannot be read must not leave the queue open, so unknown fields of the
     annotation are errors, too."""
-    where, fields = "spec", spec
-    if text := text_field(meta.get("annotations") or {}, names.QUEUE_POLICY):
+    where, given = "spec", spec
+    if text := fields.text(meta.get("annotations") or {}, names.QUEUE_POLICY):
         where = f"annotation {names.QUEUE_POLICY}"
         if any(spec.get(field) is not None for field in FIELDS):
             raise FieldError(f"{where}: the spec has such fields, too; use one of the two")
-        fields = known_fields(_parsed(text, where), where, FIELDS)
-    per_namespace = known_fields(fields.get("perNamespace"), f"{where}.perNamespace", _PER_TENANT)
-    per_user = known_fields(fields.get("perUser"), f"{where}.perUser", _PER_TENANT)
+        given = fields.known(_parsed(text, where), where, FIELDS)
+    per_namespace = fields.known(given.get("perNamespace"), f"{where}.perNamespace", _PER_TENANT)
+    per_user = fields.known(given.get("perUser"), f"{where}.perUser", _PER_TENANT)
     return replace(
         seen,
-        access=_access(fields.get("access"), f"{where}.access"),
-        borrowing_limit=amounts_field(fields.get("borrowingLimit"), f"{where}.borrowingLimit"),
-        lending_limit=amounts_field(fields.get("lendingLimit"), f"{where}.lendingLimit"),
-        running_gangs=_count(fields, where),
-        reserves=switch_field(fields, "reservations", where),
+        access=_access(given.get("access"), f"{where}.access"),
+        borrowing_limit=amounts_field(given.get("borrowingLimit"), f"{where}.borrowingLimit"),
+        lending_limit=amounts_field(given.get("lendingLimit"), f"{where}.lendingLimit"),
+        running_gangs=_count(given, where),
+        reserves=fields.switch(given, "reservations", where),
         namespace_gangs=_count(per_namespace, f"{where}.perNamespace"),
         namespace_amounts=amounts_field(
             per_namespace.get("resources"), f"{where}.perNamespace.resources"
         ),
         user_gangs=_count(per_user, f"{where}.perUser"),
         user_amounts=amounts_field(per_user.get("resources"), f"{where}.perUser.resources"),
-        min_runtime_s=duration_field(fields, "minRuntime", where),
-        quantum_s=duration_field(fields, "quantum", where),
-        idle_s=duration_field(fields, "idleTimeout", where),
-        by_namespace=_share_by(fields, where),
-        strict_priority=int_field(fields, "strictPriority", where, 0),
+        min_runtime_s=fields.duration(given, "minRuntime", where),
+        quantum_s=fields.duration(given, "quantum", where),
+        idle_s=fields.duration(given, "idleTimeout", where),
+        by_namespace=_share_by(given, where),
+        strict_priority=fields.integer(given, "strictPriority", where, 0),
     )
 
 
-def _share_by(fields: Json, where: str) -> bool:
-    value = fields.get("shareBy")
+def _share_by(given: Json, where: str) -> bool:
+    value = given.get("shareBy")
     if value not in (None, "namespace"):
-        raise FieldError(f'{where}.shareBy: {shown(value)} is not "namespace"')
+        raise FieldError(f'{where}.shareBy: {fields.shown(value)} is not "namespace"')
     return value is not None
 
 
 def amounts_field(quantities: Json | None, field: str) -> Amounts:
     if not isinstance(quantities or {}, dict):
-        raise FieldError(f"{field}: {shown(quantities)} is not an object")
+        raise FieldError(f"{field}: {fields.shown(quantities)} is not an object")
     if len(quantities or ()) > limits.RESOURCES:
-        raise FieldError(too_long(field, quantities or (), limits.RESOURCES))
+        raise FieldError(fields.too_long(field, quantities or (), limits.RESOURCES))
     others = {name: value for name, value in (quantities or {}).items() if name != names.GPU}
     found = dict(resource_amounts(others, field))
     if (gpus := (quantities or {}).get(names.GPU)) is not None:
@@ -107,7 +97,7 @@ def amounts_field(quantities: Json | None, field: str) -> Amounts:
 
 def _gpus(quantity: Any, field: str) -> Mapping[str, int]:
     """Whole GPUs, or else GPU equivalents: to shares and slices a part of a GPU is worth something."""
-    gpus = parsed(field, parse_exact, quantity)
+    gpus = fields.parsed(field, parse_exact, quantity)
     if gpus.denominator == 1:
         return {names.GPU: int(gpus)}
     return {GPU_EQUIVALENTS: round(gpus * GPU_UNITS)}
@@ -116,14 +106,14 @@ def _gpus(quantity: Any, field: str) -> Mapping[str, int]:
 def _access(part: Any, where: str) -> QueueAccess | None:
     if part is None:
         return None
-    part = known_fields(part, where, _ACCESS)
+    part = fields.known(part, where, _ACCESS)
     selector = part.get("namespaceSelector")
     found = {
-        key: strings_field(part, key, where, limits.VALUES) for key in _ACCESS if key != _ACCESS[1]
+        key: fields.strings(part, key, where, limits.VALUES) for key in _ACCESS if key != _ACCESS[1]
     }
     if selector is not None:
         selector = label_expressions(
-            known_fields(
+            fields.known(
                 selector, f"{where}.namespaceSelector", ("matchLabels", "matchExpressions")
             ),
             f"{where}.namespaceSelector",
@@ -134,7 +124,7 @@ def _access(part: Any, where: str) -> QueueAccess | None:
 def _count(part: Json, where: str) -> int | None:
     if part.get("maxRunningGangs") is None:
         return None
-    return int_field(part, "maxRunningGangs", where, 0)
+    return fields.integer(part, "maxRunningGangs", where, 0)
 
 
 def _parsed(text: str, where: str) -> Any:

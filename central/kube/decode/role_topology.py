@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from central.kube.decode.fields import FieldError, parsed, text_field
+from central.kube.decode import fields
+from central.kube.decode.fields import FieldError
 from central.kube.decode.subgroup_layers import check_layer
 from central.model import limits
 from central.model.facts import SubGroupLayer, SubGroups
@@ -36,7 +37,7 @@ def role_subgroups(
     levels: Collection[str],
 ) -> tuple[SubGroups, ...]:
     """roles: pods that start together, by role. Raises FieldError."""
-    text = text_field(annotations, ROLE_TOPOLOGY, limits.TASK_TEXT)
+    text = fields.text(annotations, ROLE_TOPOLOGY, limits.TASK_TEXT)
     whole: dict[str, SubGroups] = {}
     inner: dict[str, SubGroups] = {}
     named: dict[str, None] = {}  # roles, in order
@@ -68,7 +69,7 @@ def _nested(role: str, inner: SubGroups | None, whole: SubGroups | None) -> SubG
         found = inner or whole
         assert found is not None
         return found
-    parsed(f'annotation {ROLE_TOPOLOGY}: "{role}"', check_layer, whole.required)
+    fields.parsed(f'annotation {ROLE_TOPOLOGY}: "{role}"', check_layer, whole.required)
     return replace(inner, layers=(SubGroupLayer((), whole.required),))
 
 

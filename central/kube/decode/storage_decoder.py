@@ -2,27 +2,11 @@
 
 from typing import Any
 
-from central.kube.decode import pod_affinity, podspec
-from central.kube.decode.fields import (
-    identity,
-    int_field,
-    labels_field,
-    list_field,
-    strings_field,
-    text_field,
-)
+from central.kube.decode import fields, pod_affinity, podspec
 from central.kube.decode.quantities import parse_quantity
-from central.model import limits
+from central.model import limits, volumes
 from central.model.json_types import Json
 from central.model.pod_rules import NodeTerms, Requirement
-from central.model.volumes import (
-    AttachLimits,
-    CapacitySeen,
-    ClaimSeen,
-    DriverSeen,
-    StorageClassSeen,
-    VolumeSeen,
-)
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -37,33 +21,33 @@ _ZONES = tuple(
 def claim_names(pod: str, spec: Json) -> tuple[str, ...]:
     """The names of the pod's claims, with those of its ephemeral volumes."""
     names = []
-    for volume in list_field(spec, "volumes", "spec", limits.VOLUMES):
+    for volume in fields.entries(spec, "volumes", "spec", limits.VOLUMES):
         if claim := volume.get("persistentVolumeClaim"):
-            names.append(text_field(claim, "claimName", limits.NAME))
+            names.append(fields.text(claim, "claimName", limits.NAME))
         elif volume.get("ephemeral"):
-            names.append(f"{pod}-{text_field(volume, 'name', limits.NAME)}")
+            names.append(f"{pod}-{fields.text(volume, 'name', limits.NAME)}")
     return tuple(names)
 
 
-def ephemeral_claims(raw: Json) -> tuple[ClaimSeen, ...]:
+def ephemeral_claims(raw: Json) -> tuple[volumes.ClaimSeen, ...]:
     """The claims of the pod's ephemeral volumes, as their controller creates them."""
     meta = raw["metadata"]
     found = []
     for volume in raw["spec"].get("volumes") or ():
         if own := volume.get("ephemeral"):
-            name = f"{meta['name']}-{text_field(volume, 'name', limits.NAME)}"
+            name = f"{meta['name']}-{fields.text(volume, 'name', limits.NAME)}"
             place = {"namespace": meta["namespace"], "name": name, "uid": f"{meta['uid']}-{name}"}
             template = own["volumeClaimTemplate"]
             found.append(decode_claim({"metadata": place, "spec": template["spec"]}))
     return tuple(found)
 
 
-def decode_claim(raw: Json) -> ClaimSeen:
+def decode_claim(raw: Json) -> volumes.ClaimSeen:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     annotations = meta.get("annotations") or {}
-    namespace, name, uid = identity(meta)
-    volume = text_field(spec, "volumeName", limits.NAME)
-    return ClaimSeen(
+    namespace, name, uid = fields.identity(meta)
+    volume = fields.text(spec, "volumeName", limits.NAME)
+    return volumes.ClaimSeen(
         namespace,
         name,
         volume,
@@ -71,7 +55,7 @@ def decode_claim(raw: Json) -> ClaimSeen:
         lost=status.get("phase") == "Lost",
         deleting="deletionTimestamp" in meta,
         storage_class=_class(annotations, spec),
-        selected_node=text_field(annotations, SELECTED_NODE, limits.NAME),
+        selected_node=fields.text(annotations, SELECTED_NODE, limits.NAME),
         one_pod="ReadWriteOncePod" in (spec.get("accessModes") or ()),
         size=_bytes(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
         uid=uid,
@@ -82,18 +66,18 @@ def decode_claim(raw: Json) -> ClaimSeen:
 
 
 def _modes(spec: Json) -> tuple[str, ...]:
-    return tuple(sorted(strings_field(spec, "accessModes", "spec", limits.OWNERS)))
+    return tuple(sorted(fields.strings(spec, "accessModes", "spec", limits.OWNERS)))
 
 
 def _class(annotations: Json, spec: Json) -> str:
-    by_annotation = text_field(annotations, OLD_CLASS, limits.NAME)
-    return by_annotation or text_field(spec, "storageClassName", limits.NAME)
+    by_annotation = fields.text(annotations, OLD_CLASS, limits.NAME)
+    return by_annotation or fields.text(spec, "storageClassName", limits.NAME)
 
 
-def decode_volume(raw: Json) -> VolumeSeen:
+def decode_volume(raw: Json) -> volumes.VolumeSeen:
     meta, spec = raw["metadata"], raw.get("spec") or {}
-    _, name, _ = identity(meta, namespaced=False)
-    labels = labels_field(meta, "labels", "metadata", limits.LABELS)
+    _, name, _ = fields.identity(meta, namespaced=False)
+    labels = fields.labels(meta, "labels", "metadata", limits.LABELS)
     places: list[NodeTerms] = []
     required = (spec.get("nodeAffinity") or {}).get("required")
     if required is not None:
@@ -102,18 +86,18 @@ def decode_volume(raw: Json) -> VolumeSeen:
         places.append(zones)
     kept = spec.get("claimRef")
     annotations = meta.get("annotations") or {}
-    return VolumeSeen(
+    return volumes.VolumeSeen(
         name,
         tuple(places),
-        text_field(spec.get("csi") or {}, "driver", limits.NAME),
+        fields.text(spec.get("csi") or {}, "driver", limits.NAME),
         storage_class=_class(annotations, spec),
         size=_bytes((spec.get("capacity") or {}).get("storage")),
         modes=_modes(spec),
         block=spec.get("volumeMode") == "Block",
         labels=tuple(sorted(labels.items())),
-        phase=text_field(raw.get("status") or {}, "phase"),
-        claim=(text_field(kept, "namespace"), text_field(kept, "name")) if kept else None,
-        claim_uid=text_field(kept or {}, "uid"),
+        phase=fields.text(raw.get("status") or {}, "phase"),
+        claim=(fields.text(kept, "namespace"), fields.text(kept, "name")) if kept else None,
+        claim_uid=fields.text(kept or {}, "uid"),
         deleting="deletionTimestamp" in meta,
     )
 
@@ -128,33 +112,33 @@ def _zones(labels: Json) -> NodeTerms:
     return inside, tuple(Requirement(key, "DoesNotExist", ()) for key in _ZONES)
 
 
-def decode_storage_class(raw: Json) -> StorageClassSeen:
+def decode_storage_class(raw: Json) -> volumes.StorageClassSeen:
     allowed = tuple(
         tuple(
-            Requirement(text_field(expression, "key"), "In", _values(expression))
-            for expression in list_field(
+            Requirement(fields.text(expression, "key"), "In", _values(expression))
+            for expression in fields.entries(
                 term, "matchLabelExpressions", "allowedTopologies", limits.EXPRESSIONS
             )
         )
-        for term in list_field(raw, "allowedTopologies", "", limits.TERMS)
+        for term in fields.entries(raw, "allowedTopologies", "", limits.TERMS)
     )
-    return StorageClassSeen(
-        identity(raw["metadata"], namespaced=False)[1],
-        text_field(raw, "provisioner", limits.NAME),
+    return volumes.StorageClassSeen(
+        fields.identity(raw["metadata"], namespaced=False)[1],
+        fields.text(raw, "provisioner", limits.NAME),
         raw.get("volumeBindingMode") == "WaitForFirstConsumer",
         allowed,
     )
 
 
-def decode_capacity(raw: Json) -> CapacitySeen:
+def decode_capacity(raw: Json) -> volumes.CapacitySeen:
     """maximumVolumeSize takes precedence over capacity; without either there is none. Without
     nodeTopology no node can use it."""
     where = raw.get("nodeTopology")
-    namespace, name, _ = identity(raw["metadata"])
-    return CapacitySeen(
+    namespace, name, _ = fields.identity(raw["metadata"])
+    return volumes.CapacitySeen(
         namespace,
         name,
-        text_field(raw, "storageClassName", limits.NAME),
+        fields.text(raw, "storageClassName", limits.NAME),
         () if where is None else (_selector(where),),
         _bytes(raw.get("maximumVolumeSize") or raw.get("capacity")),
     )
@@ -164,36 +148,36 @@ def _selector(selector: Json) -> tuple[Requirement, ...]:
     by_label = (
         Requirement(key, "In", (value,))
         for key, value in sorted(
-            labels_field(selector, "matchLabels", "nodeTopology", limits.SELECTOR).items()
+            fields.labels(selector, "matchLabels", "nodeTopology", limits.SELECTOR).items()
         )
     )
-    chosen = list_field(selector, "matchExpressions", "nodeTopology", limits.EXPRESSIONS)
+    chosen = fields.entries(selector, "matchExpressions", "nodeTopology", limits.EXPRESSIONS)
     by_expression = (
-        Requirement(text_field(each, "key"), text_field(each, "operator"), _values(each))
+        Requirement(fields.text(each, "key"), fields.text(each, "operator"), _values(each))
         for each in chosen
     )
     return (*by_label, *by_expression)
 
 
 def _values(expression: Json) -> tuple[str, ...]:
-    return strings_field(expression, "values", "", limits.VALUES)
+    return fields.strings(expression, "values", "", limits.VALUES)
 
 
-def decode_csi_driver(raw: Json) -> DriverSeen:
-    name = identity(raw["metadata"], namespaced=False)[1]
-    return DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
+def decode_csi_driver(raw: Json) -> volumes.DriverSeen:
+    name = fields.identity(raw["metadata"], namespaced=False)[1]
+    return volumes.DriverSeen(name, (raw.get("spec") or {}).get("storageCapacity") is True)
 
 
 def _bytes(quantity: Any) -> int:
     return parse_quantity("storage", quantity) if quantity is not None else 0
 
 
-def decode_csi_node(raw: Json) -> AttachLimits:
-    drivers = list_field(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
+def decode_csi_node(raw: Json) -> volumes.AttachLimits:
+    drivers = fields.entries(raw.get("spec") or {}, "drivers", "spec", limits.RESOURCES)
     counts = {
-        text_field(driver, "name", limits.NAME): int_field(part, "count", "allocatable", 0)
+        fields.text(driver, "name", limits.NAME): fields.integer(part, "count", "allocatable", 0)
         for driver in drivers
         if (part := driver.get("allocatable") or {}).get("count") is not None
     }
-    name = identity(raw["metadata"], namespaced=False)[1]
-    return AttachLimits(name, tuple(sorted(counts.items())))
+    name = fields.identity(raw["metadata"], namespaced=False)[1]
+    return volumes.AttachLimits(name, tuple(sorted(counts.items())))

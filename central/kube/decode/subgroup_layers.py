@@ -8,7 +8,8 @@ Design: docs/design/subgroups.md
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from central.kube.decode.fields import FieldError, parsed, text_field
+from central.kube.decode import fields
+from central.kube.decode.fields import FieldError
 from central.model import limits
 from central.model.facts import SubGroupLayer, SubGroups
 from central.model.json_types import Json
@@ -19,7 +20,7 @@ def with_layers(
     policies: Sequence[SubGroups], annotations: Json, levels: Collection[str]
 ) -> tuple[SubGroups, ...]:
     """The policies with the layers that the annotation says. Raises FieldError."""
-    text = text_field(annotations, SUBGROUP_TOPOLOGY, limits.TASK_TEXT)
+    text = fields.text(annotations, SUBGROUP_TOPOLOGY, limits.TASK_TEXT)
     found: dict[str, dict[int, str]] = {}  # by policy: levels by the number of keys
     known = {policy.name: policy for policy in policies}
     for part in filter(None, (each.strip() for each in text.split(";"))):
@@ -32,7 +33,7 @@ def with_layers(
             raise _error(f'"{name}" is not a policy of spec.subGroupPolicy; there is {choices}')
         if level not in levels:
             raise _error(f'"{level}" is not one of {", ".join(sorted(levels))}')
-        parsed(f'annotation {SUBGROUP_TOPOLOGY}: "{part}"', check_layer, level)
+        fields.parsed(f'annotation {SUBGROUP_TOPOLOGY}: "{part}"', check_layer, level)
         depth = _depth(known[name], label)
         if found.setdefault(name, {}).setdefault(depth, level) != level:
             raise _error(f'"{name}{slash}{label}" has two levels')

@@ -7,7 +7,8 @@ spec.tierName of a HyperNode, which only the scheduler can tell.
 
 from collections.abc import Sequence
 
-from central.kube.decode.fields import INT32_MAX, FieldError, choice, text_field
+from central.kube.decode import fields
+from central.kube.decode.fields import INT32_MAX, FieldError
 from central.model import limits
 from central.model.json_types import Json
 from protos import names
@@ -27,8 +28,8 @@ class TopologyConstraints:
 
     def from_annotations(self, annotations: Json) -> tuple[str, str]:
         """The required and the preferred level; "" for none. Raises FieldError."""
-        required = text_field(annotations, names.TOPOLOGY_REQUIRED)
-        preferred = text_field(annotations, names.TOPOLOGY_PREFERRED)
+        required = fields.text(annotations, names.TOPOLOGY_REQUIRED)
+        preferred = fields.text(annotations, names.TOPOLOGY_PREFERRED)
         for key, level in (
             (names.TOPOLOGY_REQUIRED, required),
             (names.TOPOLOGY_PREFERRED, preferred),
@@ -48,9 +49,9 @@ class TopologyConstraints:
         mode = constraint.get("mode") or "hard"
         tier, name = (
             constraint.get("highestTierAllowed"),
-            text_field(constraint, "highestTierName", limits.NAME),
+            fields.text(constraint, "highestTierName", limits.NAME),
         )
-        choice(f"{field}.mode", mode, "hard", "soft")
+        fields.choice(f"{field}.mode", mode, "hard", "soft")
         if tier is not None and (type(tier) is not int or not 0 <= tier <= INT32_MAX):
             raise FieldError(f"{field}.highestTierAllowed: {tier!r} is not a whole number")
         return (name if tier is None else ""), tier
@@ -58,8 +59,8 @@ class TopologyConstraints:
 
 def placement_policy(annotations: Json) -> str:
     """pack, spread, balance, or "" where the annotation is missing. Raises FieldError."""
-    policy = text_field(annotations, names.PLACEMENT)
-    return choice(f"annotation {names.PLACEMENT}", policy, "", *_PLACEMENTS)
+    policy = fields.text(annotations, names.PLACEMENT)
+    return fields.choice(f"annotation {names.PLACEMENT}", policy, "", *_PLACEMENTS)
 
 
 def highest_tier(annotations: Json) -> int | None:
@@ -67,7 +68,7 @@ def highest_tier(annotations: Json) -> int | None:
     FieldError."""
     mode, tier = annotations.get(names.TOPOLOGY_MODE), annotations.get(names.TOPOLOGY_TIER)
     if mode is not None:
-        choice(f"annotation {names.TOPOLOGY_MODE}", mode, "hard", "soft")
+        fields.choice(f"annotation {names.TOPOLOGY_MODE}", mode, "hard", "soft")
     if tier is None:
         return None
     digits = str(tier)

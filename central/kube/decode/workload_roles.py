@@ -5,7 +5,7 @@ that are created later would never be reached. Pods of later roles start togethe
 
 from collections.abc import Callable
 
-from central.kube.decode.fields import count_field, int_field, list_field, map_field, text_field
+from central.kube.decode import fields
 from central.kube.decode.role_topology import Replicas
 from central.model import limits
 from central.model.facts import LaterRole
@@ -42,18 +42,20 @@ def jobset_later(raw: Json) -> tuple[LaterRole, ...]:
 def _replicated_jobs(raw: Json) -> list[tuple[str, int, int, tuple[str, ...]]]:
     """Returns the name of each, the pods of a Job that run at once, the number of Jobs, and the names of those that it
     is created after."""
-    spec = map_field(raw, "spec", "", limits.TASKS)
-    order = text_field(map_field(spec, "startupPolicy", "spec", limits.TASKS), "startupPolicyOrder")
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
+    order = fields.text(
+        fields.mapping(spec, "startupPolicy", "spec", limits.TASKS), "startupPolicyOrder"
+    )
     found: list[tuple[str, int, int, tuple[str, ...]]] = []
-    for index, job in enumerate(list_field(spec, "replicatedJobs", "spec", limits.TASKS)):
+    for index, job in enumerate(fields.entries(spec, "replicatedJobs", "spec", limits.TASKS)):
         field = f"spec.replicatedJobs[{index}]"
         if order == "InOrder":
             after = tuple(name for name, *_ in found[-1:])
         else:
-            needed = list_field(job, "dependsOn", field, _DEPENDS_ON)
-            after = tuple(text_field(each, "name", limits.NAME) for each in needed)
-        size, count = _pods_of_job(job, field), count_field(job, "replicas", field, 1)
-        found.append((text_field(job, "name", limits.NAME), size, count, after))
+            needed = fields.entries(job, "dependsOn", field, _DEPENDS_ON)
+            after = tuple(fields.text(each, "name", limits.NAME) for each in needed)
+        size, count = _pods_of_job(job, field), fields.count(job, "replicas", field, 1)
+        found.append((fields.text(job, "name", limits.NAME), size, count, after))
     return found
 
 
@@ -64,26 +66,26 @@ def jobset_replicas(raw: Json) -> dict[str, Replicas]:
 
 
 def _pods_of_job(job: Json, field: str) -> int:
-    inside = map_field(job, "template", field, limits.TASKS).get("spec") or {}
-    pods = count_field(inside, "parallelism", f"{field}.template.spec", 1)
+    inside = fields.mapping(job, "template", field, limits.TASKS).get("spec") or {}
+    pods = fields.count(inside, "parallelism", f"{field}.template.spec", 1)
     if inside.get("completions") is None:
         return pods
-    return min(pods, count_field(inside, "completions", f"{field}.template.spec", 1))
+    return min(pods, fields.count(inside, "completions", f"{field}.template.spec", 1))
 
 
 def raycluster(raw: Json) -> Roles:
     """The head, and each worker group: all of it, or its minReplicas if Ray's autoscaler decides its size."""
-    spec = map_field(raw, "spec", "", limits.TASKS)
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
     found: Roles = {"headgroup": 1}
-    for index, group in enumerate(list_field(spec, "workerGroupSpecs", "spec", limits.TASKS)):
+    for index, group in enumerate(fields.entries(spec, "workerGroupSpecs", "spec", limits.TASKS)):
         field = f"spec.workerGroupSpecs[{index}]"
         if group.get("suspend"):
             continue
-        least = count_field(group, "minReplicas", field, 0)
-        wanted = count_field(group, "replicas", field, least)
+        least = fields.count(group, "minReplicas", field, 0)
+        wanted = fields.count(group, "replicas", field, least)
         replicas = least if spec.get("enableInTreeAutoscaling") else max(least, wanted)
-        hosts = count_field(group, "numOfHosts", field, 1)
-        found[text_field(group, "groupName", limits.NAME)] = replicas * hosts
+        hosts = fields.count(group, "numOfHosts", field, 1)
+        found[fields.text(group, "groupName", limits.NAME)] = replicas * hosts
     return found
 
 
@@ -100,26 +102,26 @@ def leaderworkerset_later(raw: Json) -> tuple[LaterRole, ...]:
 
 def leader_first(raw: Json) -> bool:
     """Returns whether workers are created after the leader is ready, or has a node (exclusive topology)."""
-    spec = map_field(raw, "spec", "", limits.TASKS)
-    annotations = map_field(raw["metadata"], "annotations", "metadata", limits.LABELS)
-    return text_field(spec, "startupPolicy") == "LeaderReady" or any(
+    spec = fields.mapping(raw, "spec", "", limits.TASKS)
+    annotations = fields.mapping(raw["metadata"], "annotations", "metadata", limits.LABELS)
+    return fields.text(spec, "startupPolicy") == "LeaderReady" or any(
         map(annotations.get, _EXCLUSIVE)
     )
 
 
 def group_size(raw: Json) -> int:
-    template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
-    return count_field(template, "size", "spec.leaderWorkerTemplate", 1)
+    template = fields.mapping(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
+    return fields.count(template, "size", "spec.leaderWorkerTemplate", 1)
 
 
 def leaderworkerset_replicas(raw: Json) -> dict[str, Replicas]:
     """The subgroups of its subGroupPolicy. A leader beyond equal subgroups is in the first of them, or in none."""
-    template = map_field(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
-    policy = map_field(template, "subGroupPolicy", "spec.leaderWorkerTemplate", limits.TASKS)
-    size = count_field(policy, "subGroupSize", "spec.leaderWorkerTemplate.subGroupPolicy", 0)
+    template = fields.mapping(raw["spec"], "leaderWorkerTemplate", "spec", limits.TASKS)
+    policy = fields.mapping(template, "subGroupPolicy", "spec.leaderWorkerTemplate", limits.TASKS)
+    size = fields.count(policy, "subGroupSize", "spec.leaderWorkerTemplate.subGroupPolicy", 0)
     if not size:
         return {}
-    pods = count_field(template, "size", "spec.leaderWorkerTemplate", 1)
+    pods = fields.count(template, "size", "spec.leaderWorkerTemplate", 1)
     return {"": Replicas(size, pods // size, "leaderworkerset.sigs.k8s.io/subgroup-index")}
 
 
@@ -136,17 +138,21 @@ def replicas(key: str) -> RolesOf:
     runPolicy.schedulingPolicy.minAvailable and elasticPolicy.minReplicas lower them."""
 
     def roles(raw: Json) -> Roles:
-        spec = map_field(raw, "spec", "", limits.TASKS)
-        policy = map_field(spec, "runPolicy", "spec", limits.TASKS).get("schedulingPolicy") or {}
+        spec = fields.mapping(raw, "spec", "", limits.TASKS)
+        policy = (
+            fields.mapping(spec, "runPolicy", "spec", limits.TASKS).get("schedulingPolicy") or {}
+        )
         if policy.get("minAvailable") is not None:
-            return {"": int_field(policy, "minAvailable", "schedulingPolicy", 0, limits.REPLICAS)}
+            return {
+                "": fields.integer(policy, "minAvailable", "schedulingPolicy", 0, limits.REPLICAS)
+            }
         found = {
-            role.lower(): count_field(part, "replicas", f"spec.{key}.{role}", 1)
-            for role, part in map_field(spec, key, "spec", limits.TASKS).items()
+            role.lower(): fields.count(part, "replicas", f"spec.{key}.{role}", 1)
+            for role, part in fields.mapping(spec, key, "spec", limits.TASKS).items()
         }
-        elastic = map_field(spec, "elasticPolicy", "spec", limits.TASKS)
+        elastic = fields.mapping(spec, "elasticPolicy", "spec", limits.TASKS)
         if "worker" in found and elastic.get("minReplicas") is not None:
-            found["worker"] = count_field(elastic, "minReplicas", "spec.elasticPolicy", 1)
+            found["worker"] = fields.count(elastic, "minReplicas", "spec.elasticPolicy", 1)
         return found
 
     return roles

@@ -78,13 +78,6 @@ class DisruptionBudgets:
     def cover_any(self, pods: Iterable[Pod]) -> bool:
         return bool(self.seen) and any(map(self.covering, pods))
 
-    def allow(self, pods: Iterable[Pod], gangs: Iterable[Gang]) -> bool:
-        """Returns whether all these pods may be evicted together. gangs: all that may have evictions under way."""
-        if not (self.seen and (used := self.disruptions(pods))):
-            return True
-        left = disruptions_left(self, gangs)
-        return all(count <= left[name] for name, count in used.items())
-
     def never_evictable(self, pods: Iterable[Pod]) -> bool:
         """Returns whether the Eviction API refuses one of the pods whatever its budgets allow."""
         return bool(self.seen) and any(len(self.covering(pod)) > 1 for pod in pods)

@@ -20,7 +20,7 @@ from central.scheduler.inventory.pods import Pod
 from central.scheduler.preemption import harm, surplus_members
 from central.scheduler.preemption.victim_columns import UNKNOWN, GangSlots, PodEntries
 from central.scheduler.state.cluster_state import ClusterState
-from central.scheduler.state.gangs import Gang, GangKey
+from central.scheduler.state.gangs import Gang
 
 GONE, STAYS, LEAVES = 0, 1, 2  # state of an entry
 KEPT_GONE = 4096  # entries of pods that have gone, before the table is built again
@@ -67,11 +67,6 @@ class VictimTable:
         self._collect()
         self._read_first(len(self._unread))
         return self
-
-    @property
-    def unread(self) -> int:
-        """Gangs that changed and are not read again yet, of those that a cycle has seen."""
-        return len(self._unread)
 
     def read_portion(self, *, quiet: bool) -> None:
         """Reads a part of what changed, more in a cycle that has nothing else to do. The parts do not depend on any
@@ -200,27 +195,6 @@ class VictimTable:
     def slot_of(self, gang: Gang | None) -> int:
         """-1: it holds no capacity."""
         return self._slots.get(gang, -1) if gang is not None else -1
-
-    def content(self) -> dict[GangKey, tuple[object, ...]]:
-        """Returns by gang all that the table keeps of it, for comparisons."""
-        return {
-            gang.key: (
-                [
-                    (
-                        *self.entries.ints[[0, 3, 4, 5, 6, 7], entry].tolist(),
-                        *self.entries.times[:, entry],
-                    )
-                    for entry in range(*self._range(slot))
-                ],
-                [self.classes[n] for n in self.entries.podclass[slice(*self._range(slot))]],
-                self.entries.pods[slice(*self._range(slot))],
-                int(self.by_slot.rank[slot]),
-                int(self.by_slot.surplus[slot]),
-                int(self.by_slot.has_rules[slot]),
-                victim_group(gang),
-            )
-            for gang, slot in self._slots.items()
-        }
 
     def _read(self, gangs: Iterable[Gang]) -> None:
         pods, slots, described = list[Pod](), list[int](), list[tuple[int, ...]]()

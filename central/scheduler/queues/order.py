@@ -245,10 +245,6 @@ class GangOrder:
             queue = inner[0][1]
         return queue
 
-    def path(self, queue: Queue) -> list[tuple[Turn, Queue]]:
-        """The entries of the queue and of its ancestors, each the first of its heap."""
-        return [self._heaps[outer][0] for outer in queue.path[1:]]
-
     def _reorder(self, queue: Queue) -> None:
         """Updates the entries of the queue and of its ancestors, each the first of its heap."""
         done = not self._by_leaf[queue]

@@ -18,19 +18,8 @@ from math import inf, log
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from central.model import facts
 from central.model.defaults import ALL_RESOURCES, USAGE_HALF_LIFE_S
-from central.model.facts import (
-    NamespaceGone,
-    NamespaceSeen,
-    PastUsageSeen,
-    PodSpec,
-    PriorityGone,
-    PrioritySeen,
-    QueueGone,
-    QueuePast,
-    QueueSeen,
-    Rule,
-)
 from central.model.limits import QUEUE_DEPTH
 from central.model.pod_rules import Labels
 from central.model.resources import DEFAULT, GPU_EQUIVALENTS, ROOT, Sums, add, requested
@@ -82,7 +71,7 @@ class Queues:
         self.share_tables: dict[str, ShareTable] = {}  # by resource, of this tree
         self.in_flight = ClaimsInFlight(not_ready)
         self.version = 0  # counts changes of sums, claims and capacity
-        self._seen: dict[str, QueueSeen] = {}
+        self._seen: dict[str, facts.QueueSeen] = {}
         self._terms: dict[str, QueueTerms] = {}
         self._names: list[str] = []  # of all Queue objects, sorted
         self._shared: AbstractSet[str] = frozenset()  # names of queues that their namespaces share
@@ -90,7 +79,7 @@ class Queues:
         self._namespace_labels: dict[str, Labels] = {}
         self._priorities = dict(SYSTEM_PRIORITIES)
         # past use of queues that are not there: that a leader before wrote down, or of namespaces without gangs
-        self._kept: dict[str, tuple[float, QueuePast]] = {}
+        self._kept: dict[str, tuple[float, facts.QueuePast]] = {}
         self._parts: dict[str, QueueHistory] = {}  # of namespaces in the state before, likewise
         self._stale = True  # whether a Queue changed since the tree was built
         self.settle()
@@ -99,31 +88,31 @@ class Queues:
     def enabled(self) -> bool:
         return bool(self._seen)
 
-    def apply(self, fact: Rule) -> bool:
+    def apply(self, fact: facts.Rule) -> bool:
         """Returns whether anything changed. Then settle() must follow before the tree is read, and every gang must be
         updated: once for all facts of a cycle."""
         match fact:
-            case QueueSeen():
+            case facts.QueueSeen():
                 return self._apply_queue(fact)
-            case QueueGone():
+            case facts.QueueGone():
                 self._terms.pop(fact.name, None)
                 gone = self._seen.pop(fact.name, None) is not None
                 self._stale |= gone
                 return gone
-            case NamespaceSeen() | NamespaceGone():
+            case facts.NamespaceSeen() | facts.NamespaceGone():
                 relabelled = self._relabel(fact)
-                queue = fact.queue if isinstance(fact, NamespaceSeen) else ""
+                queue = fact.queue if isinstance(fact, facts.NamespaceSeen) else ""
                 return _put(self._namespace_queues, fact.name, queue or None) or relabelled
-            case PrioritySeen():
+            case facts.PrioritySeen():
                 return _put(self._priorities, fact.name, fact.value)
-            case PriorityGone():
+            case facts.PriorityGone():
                 return _put(self._priorities, fact.name, None)
-            case PastUsageSeen():
+            case facts.PastUsageSeen():
                 self._kept = {each.name: (fact.at, each) for each in fact.queues}
                 self._stale |= bool(self._kept)
                 return bool(self._kept)
 
-    def _apply_queue(self, fact: QueueSeen) -> bool:
+    def _apply_queue(self, fact: facts.QueueSeen) -> bool:
         if self._seen.get(fact.name) == fact:
             return False
         terms = terms_of(fact, self.currency)  # first: it may fail on the fact
@@ -145,37 +134,37 @@ class Queues:
         self._stale = False
         return True
 
-    def _relabel(self, fact: NamespaceSeen | NamespaceGone) -> bool:
+    def _relabel(self, fact: facts.NamespaceSeen | facts.NamespaceGone) -> bool:
         """Returns whether a queue's rule may read the namespace's labels, and they changed."""
         before = self._namespace_labels.pop(fact.name, ())
-        after = fact.labels if isinstance(fact, NamespaceSeen) else ()
+        after = fact.labels if isinstance(fact, facts.NamespaceSeen) else ()
         if after:
             self._namespace_labels[fact.name] = after
         return self.terms.restricted and before != after
 
-    def recorded(self, labels: Mapping[str, Mapping[str, str]]) -> Iterator[Rule]:
+    def recorded(self, labels: Mapping[str, Mapping[str, str]]) -> Iterator[facts.Rule]:
         """The facts that make up the tree. labels: of the namespaces, by name."""
         yield from self._seen.values()
         for name in {**labels, **self._namespace_queues}:
             own = tuple(sorted(labels.get(name, {}).items()))
-            yield NamespaceSeen(name, own, self._namespace_queues.get(name, ""))
+            yield facts.NamespaceSeen(name, own, self._namespace_queues.get(name, ""))
         for name, value in self._priorities.items():
-            yield PrioritySeen(name, value)
+            yield facts.PrioritySeen(name, value)
         if past := tuple(self.absent_past()):
-            yield PastUsageSeen(self.now, past)
+            yield facts.PastUsageSeen(self.now, past)
 
     def histories(self) -> dict[str, QueueHistory]:
         """Returns what queues have used and received until now, by name."""
         self.record_all_usage()
         return {name: queue.history() for name, queue in self.by_name.items()}
 
-    def absent_past(self) -> Iterator[QueuePast]:
+    def absent_past(self) -> Iterator[facts.QueuePast]:
         """The past use, as of now, of namespaces that have no gangs in their queue."""
         kept = {name: DecayedUsage.kept(at, past.means) for name, (at, past) in self._kept.items()}
         kept |= {name: history.past_usage for name, history in self._parts.items()}
         for name, usage in kept.items() if self.half_life_s else ():
             if means := usage.means(self.now, {}, {}, self.half_life_s):
-                yield QueuePast(name, tuple(sorted(means.items())))
+                yield facts.QueuePast(name, tuple(sorted(means.items())))
 
     def adopt_histories(self, before: Mapping[str, QueueHistory]) -> None:
         """The part of a namespace takes its own over when the first of its gangs is counted."""
@@ -185,7 +174,7 @@ class Queues:
             elif "/" in name:
                 self._parts[name] = old
 
-    def nearest(self, name: str, term: Callable[[QueueSeen], float | None]) -> float | None:
+    def nearest(self, name: str, term: Callable[[facts.QueueSeen], float | None]) -> float | None:
         """Returns the term of the queue, or of the nearest one above it that sets it; None: none does."""
         path = self.by_name[name].path if name in self.by_name else ()
         return next((each for above in path if (each := term(above.seen)) is not None), None)
@@ -327,7 +316,7 @@ class Queues:
             queue.error = self._absent(name)
             return queue
         parent = queue.parent = self.by_name[above]
-        queue.seen = QueueSeen(name, parent=above, reclaimable=True, fifo=parent.seen.fifo)
+        queue.seen = facts.QueueSeen(name, parent=above, reclaimable=True, fifo=parent.seen.fifo)
         queue.path = (queue, *parent.path)
         insort(parent.children, queue, key=attrgetter("name"))
         self._restore_past(queue)
@@ -341,7 +330,10 @@ class Queues:
         parent.children.remove(queue)
         if past := queue.past_usage.means(self.now, {}, {}, self.half_life_s or inf):
             self._kept.pop(queue.name, None)
-            self._kept[queue.name] = self.now, QueuePast(queue.name, tuple(sorted(past.items())))
+            self._kept[queue.name] = (
+                self.now,
+                facts.QueuePast(queue.name, tuple(sorted(past.items()))),
+            )
             if len(self._kept) > PAST_USES_MOST:
                 del self._kept[next(iter(self._kept))]
 
@@ -369,7 +361,7 @@ class Queues:
     def add_claim(
         self,
         gang: Gang,
-        groups: Iterable[tuple[PodSpec, int]],
+        groups: Iterable[tuple[facts.PodSpec, int]],
         victims: Iterable[tuple[Gang, Pod]] = (),
         moved: Iterable[Pod] = (),
     ) -> None:
@@ -499,7 +491,7 @@ class Queues:
             return Queue.without_object(name)
         return Queue(seen, self._terms[name])
 
-    def _invalid_because(self, seen: QueueSeen) -> str:
+    def _invalid_because(self, seen: facts.QueueSeen) -> str:
         if seen.error:
             return f"queue {seen.name} is invalid: {seen.error}"
         where = f"queue {seen.name} is invalid: spec.parent"
@@ -557,7 +549,7 @@ def _demand(gang: Gang) -> Sums:
 
 def sums_of(pods: Iterable[Pod]) -> Sums:
     """The requests of all pods. Pods share PodSpecs, so equal pods are multiplied, not added."""
-    counts: dict[PodSpec, int] = {}
+    counts: dict[facts.PodSpec, int] = {}
     for pod in pods:
         counts[pod.spec] = counts.get(pod.spec, 0) + 1
     return requested(counts.items())

@@ -48,10 +48,6 @@ class UsageByPriority:
         """Returns the lowest priority of the gangs that use anything; inf: none does."""
         return min(self._in_all, default=inf)
 
-    def content(self) -> tuple[object, ...]:
-        """All that is kept, for comparisons."""
-        return self._in_all, self._in_namespace, self._counted
-
     def _count(self, gang: Gang, priority: int, used: Mapping[str, int], times: int) -> None:
         own = self._in_namespace.setdefault(gang.namespace, {})
         for sums in (self._in_all, own):

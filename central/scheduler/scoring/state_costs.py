@@ -60,11 +60,6 @@ class StateCosts:
             some = fresh[start : start + AT_ONCE]
             self._table[some] = self._compute(examples[some])
 
-    def known_rows(self) -> Ints:
-        """The rows whose costs are kept."""
-        numbers = self._numbers()
-        return np.flatnonzero(self._table[numbers] != NOT_COMPUTED)
-
     def _numbers(self) -> Ints:
         """Returns the number of each row's state. The table has a place for each of them."""
         states = self._states.refresh()

@@ -213,9 +213,6 @@ class Snapshot:
         if (view := self._views.pop(spec, None)) is not None:
             view.reset()  # its filter results, which other classes share
 
-    def views(self) -> list[PodClassCapacity]:
-        return list(self._views.values())
-
     def preference(self, groups: Iterable[tuple[PodSpec, int]]) -> Ints | None:
         """Returns by row the summed preference score of these pods; None if they have no preference."""
         total: Ints | None = None

@@ -5,21 +5,8 @@ its gang's counts, and the class by which placement decides."""
 
 from collections.abc import Sequence
 
-from central.model import native_podgroup
+from central.model import facts, native_podgroup
 from central.model.device_claims import DeviceFact
-from central.model.facts import (
-    BindFailed,
-    DeviceClassSeen,
-    EvictDone,
-    GangSeen,
-    NodeOffers,
-    NodeReported,
-    NodeSeen,
-    NodeSilent,
-    OwnerSeen,
-    PodSeen,
-    PodSpec,
-)
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.pods import (
     BIND_FAILED,
@@ -43,13 +30,13 @@ from protos.names import GPU, GPU_SHARE
 # --- pods and their controllers ----------------------------------------------
 
 
-def admit_pod(state: ClusterState, fact: PodSeen) -> None:
+def admit_pod(state: ClusterState, fact: facts.PodSeen) -> None:
     made = state.owners.admit(fact, state.now, known=fact.uid in state.pods)
     if made is not None:
         update_pod(state, made)
 
 
-def update_owner(state: ClusterState, fact: OwnerSeen) -> None:
+def update_owner(state: ClusterState, fact: facts.OwnerSeen) -> None:
     for made in state.owners.update(fact):
         update_pod(state, made)
 
@@ -68,7 +55,7 @@ EVICTION_BACKOFF_MAX_S = 3600.0
 EVICTION_UNKNOWN_S = 5.0  # after no answer at all
 
 
-def update_pod(state: ClusterState, fact: PodSeen, gpus: int = 0) -> None:
+def update_pod(state: ClusterState, fact: facts.PodSeen, gpus: int = 0) -> None:
     """gpus: of a pod that the state does not have yet, those that are planned or observed"""
     fact = state.owners.composites.of_pod(fact)
     name = (fact.namespace, fact.name)
@@ -79,7 +66,7 @@ def update_pod(state: ClusterState, fact: PodSeen, gpus: int = 0) -> None:
     state.any_pod.movable |= fact.movable
     state.any_pod.cooldown |= fact.cooldown_s > 0
     pod = state.pods.get(fact.uid)
-    stale: PodSeen | None = None
+    stale: facts.PodSeen | None = None
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
         pod.gpus = gpus
@@ -111,7 +98,7 @@ def update_pod(state: ClusterState, fact: PodSeen, gpus: int = 0) -> None:
         reclassification.drop_rules(state, stale)
 
 
-def _note_condition(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
+def _note_condition(state: ClusterState, pod: Pod, fact: facts.PodSeen) -> None:
     """The condition of a pending pod is written again where it is not the one that was decided last."""
     before, pod.seen = pod.seen, fact
     gang = state.gang_of(pod) if before.told != fact.told else None
@@ -120,7 +107,7 @@ def _note_condition(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
         state.pending.publish(gang)
 
 
-def _replace_fact(state: ClusterState, pod: Pod, fact: PodSeen) -> None:
+def _replace_fact(state: ClusterState, pod: Pod, fact: facts.PodSeen) -> None:
     """The pod is in the gang, and of the class, that it says now."""
     before = pod.seen
     rejoin = fact.gang_key != before.gang_key
@@ -144,12 +131,12 @@ def _note_other(state: ClusterState, pod: Pod) -> None:
     state.set_other_with_devices(fact.uid, pod if with_devices else None)
 
 
-def _job(pod: PodSeen) -> tuple[str, str]:
+def _job(pod: facts.PodSeen) -> tuple[str, str]:
     """Name and uid of the Job that the pod belongs to; both empty: none."""
     return (pod.part.job, pod.part.job_uid) if pod.part is not None else ("", "")
 
 
-def _devices(spec: PodSpec) -> tuple[int, int]:
+def _devices(spec: facts.PodSpec) -> tuple[int, int]:
     """GPUs and shares that the spec requests. Other numbers void the planned and observed devices."""
     return spec.request(GPU), spec.request(GPU_SHARE)
 
@@ -174,7 +161,7 @@ def delete_pod(state: ClusterState, uid: str) -> None:
         del state.uids[name]
 
 
-def bind_failed(state: ClusterState, fact: BindFailed) -> None:
+def bind_failed(state: ClusterState, fact: facts.BindFailed) -> None:
     pod = state.pods.get(fact.pod)
     if pod is None or not pod.assumed or pod.node != fact.node:
         return  # the pod is gone, or the watch has shown its node since
@@ -188,7 +175,7 @@ def bind_failed(state: ClusterState, fact: BindFailed) -> None:
             gang.attempt.reason = f"could not bind pod {pod.seen.name}: {fact.why}; retrying"
 
 
-def evict_done(state: ClusterState, fact: EvictDone) -> None:
+def evict_done(state: ClusterState, fact: facts.EvictDone) -> None:
     pod = state.pods.get(fact.pod)
     if pod is None:
         return
@@ -209,7 +196,7 @@ def evict_done(state: ClusterState, fact: EvictDone) -> None:
     gang_members.member_changed(state, pod)
 
 
-def device_class(state: ClusterState, fact: DeviceClassSeen) -> None:
+def device_class(state: ClusterState, fact: facts.DeviceClassSeen) -> None:
     classes = state.snapshot.pod_counts.devices.classes
     if classes.get(fact.name) != (fact if fact.resource is not None else None):
         reclassification.devices_changed(state, fact)
@@ -226,7 +213,7 @@ def devices_changed(state: ClusterState, fact: DeviceFact) -> None:
 # --- nodes, from the API server and from agents -------------------------------
 
 
-def update_node(state: ClusterState, fact: NodeSeen) -> None:
+def update_node(state: ClusterState, fact: facts.NodeSeen) -> None:
     node = node_of(state, fact.name)
     if node.seen == fact:
         return
@@ -270,7 +257,7 @@ def delete_node(state: ClusterState, name: str) -> None:
     forget_if_empty(state, name)
 
 
-def apply_report(state: ClusterState, fact: NodeReported) -> None:
+def apply_report(state: ClusterState, fact: facts.NodeReported) -> None:
     node = node_of(state, fact.node)
     node.silent = False
     before = node.merged()
@@ -292,14 +279,14 @@ def lose_report(state: ClusterState, name: str) -> None:
         _put_row(state, node)
 
 
-def node_silent(state: ClusterState, fact: NodeSilent) -> None:
+def node_silent(state: ClusterState, fact: facts.NodeSilent) -> None:
     node = node_of(state, fact.node)
     node.silent = True
     # The kubelet has withdrawn the devices by now if it does not have them.
     set_offered(state, node, True)
 
 
-def node_offers(state: ClusterState, fact: NodeOffers) -> None:
+def node_offers(state: ClusterState, fact: facts.NodeOffers) -> None:
     set_offered(state, node_of(state, fact.node), fact.offered)
 
 
@@ -496,7 +483,7 @@ def assume(
 # --- gangs ---------------------------------------------------------------------
 
 
-def update_group(state: ClusterState, fact: GangSeen) -> None:
+def update_group(state: ClusterState, fact: facts.GangSeen) -> None:
     if fact.native_version and state.owners.composites.update(fact):
         return
     place = (fact.namespace, fact.name)

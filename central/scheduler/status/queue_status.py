@@ -78,10 +78,6 @@ class QueueStatuses:
             if (decision := self._write(queues, name, now)) is not None
         ]
 
-    def counts(self, queue: str) -> Counter[str]:
-        """Gangs by phase."""
-        return +self._counts.get(queue, Counter())
-
     def by_queue(self) -> dict[str, Counter[str]]:
         """Gangs by phase, of each queue that gangs name, whether it exists or not."""
         return {queue: +counts for queue, counts in self._counts.items()}

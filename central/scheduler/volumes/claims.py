@@ -162,9 +162,6 @@ class VolumeClaims:
         yield from self._volumes.values()
         yield from self._claims.values()
 
-    def volume(self, volume: str) -> VolumeSeen | None:
-        return self._volumes.get(volume)
-
     def users(self, claim: str) -> list[str]:
         """The uids of the pods that use the claim, which is named as in Volumes.shared."""
         namespace, _, name = claim.partition("/")

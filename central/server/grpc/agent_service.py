@@ -18,15 +18,8 @@ from dataclasses import dataclass
 import grpc
 import grpc.aio
 
-from central.model.facts import (
-    Fact,
-    GpusIdle,
-    MemoryExceeded,
-    NodeOffers,
-    NodeReported,
-    NodeSilent,
-    RdmaUsed,
-)
+from central.model import facts
+from central.model.facts import Fact
 from central.model.identity import Identity
 from central.server.gpu_uses import GpuUses
 from central.server.grpc import report_bounds
@@ -83,7 +76,7 @@ class AgentService:
         }
         server.add_generic_rpc_handlers((self._auth.handlers("lockstep.v1.Fleet", calls),))
 
-    def silent(self, now: float) -> list[NodeSilent]:
+    def silent(self, now: float) -> list[facts.NodeSilent]:
         """Nodes whose agent has been silent for longer than silent_after_s, each once until its next
         report."""
         if now < self._next_check:
@@ -94,7 +87,7 @@ class AgentService:
             for node, last in self._last.items():
                 if not last.silent and now - last.at > self._silent_after_s:
                     last.silent = last.offered = True
-                    found.append(NodeSilent(node))
+                    found.append(facts.NodeSilent(node))
         for fact in found:
             self._uses.forget(fact.node)
             log.warning(
@@ -126,11 +119,11 @@ class AgentService:
             self._inbox(fact)
         if request.memory_over:
             over = wire.values(MemoryOver, request.memory_over)
-            self._inbox(MemoryExceeded(request.node, over))
+            self._inbox(facts.MemoryExceeded(request.node, over))
         now = time.monotonic()
         self._uses.record(request.node, wire.values(GpuUse, request.gpu_use), now)
         if (idle := self._uses.idle_on(request.node, now)) is not None:
-            self._inbox(GpusIdle(request.node, idle))
+            self._inbox(facts.GpusIdle(request.node, idle))
         self._forward_rdma_use(request)
         return pb.ReportAck(want_full=fact is None and not known)
 
@@ -140,7 +133,7 @@ class AgentService:
             why = f"the agent of node {caller.node} may not report for node {node!r:.80}"
             raise self._auth.forbidden(context, caller, why)
 
-    def _record(self, request: pb.NodeReport, fact: NodeReported | None) -> bool:
+    def _record(self, request: pb.NodeReport, fact: facts.NodeReported | None) -> bool:
         """Records the report. Returns whether it repeats the known generation."""
         with self._lock:
             last = self._last.get(request.node)
@@ -172,7 +165,7 @@ class AgentService:
             if last is None or (last.rdma_use == used and (request.heartbeat or not used)):
                 return
             last.rdma_use = used
-        self._inbox(RdmaUsed(request.node, used))
+        self._inbox(facts.RdmaUsed(request.node, used))
 
     def _forward_offered(self, request: pb.NodeReport) -> None:
         """Passes on whether the devices are offered, also for a starting agent before its first full report, unless
@@ -185,7 +178,7 @@ class AgentService:
             if last.offered == offered and request.heartbeat:
                 return
             last.offered = offered
-        self._inbox(NodeOffers(request.node, offered))
+        self._inbox(facts.NodeOffers(request.node, offered))
 
     def _earlier(self, request: pb.NodeReport) -> NodeTopology | None:
         """The topology that a partial report refers to; None: we don't have that one."""
@@ -220,7 +213,7 @@ def _check(request: pb.NodeReport) -> None:
     report_bounds.check(request)
 
 
-def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported | None:
+def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> facts.NodeReported | None:
     """Converts the report; None if it refers to an unknown topology."""
     if request.topology_of:
         return None if earlier is None else _reported(request, earlier)
@@ -241,8 +234,8 @@ def _fact(request: pb.NodeReport, earlier: NodeTopology | None) -> NodeReported 
     return _reported(request, topology)
 
 
-def _reported(request: pb.NodeReport, topology: NodeTopology) -> NodeReported:
-    return NodeReported(
+def _reported(request: pb.NodeReport, topology: NodeTopology) -> facts.NodeReported:
+    return facts.NodeReported(
         request.node,
         request.boot_id,
         request.generation,

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Protocol, TypeVar
 
@@ -87,37 +87,6 @@ class Explanation:
     ] = ()  # how many, and what each must have
 
 
-@dataclass(frozen=True, slots=True)
-class TenantLimit:
-    """The limit of each namespace, or of each user, in a queue. resources: in units of queue_rows.in_units()."""
-
-    running_gangs: int | None = None  # None: no limit
-    resources: Mapping[str, float] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return self.running_gangs is not None or bool(self.resources)
-
-
-@dataclass(frozen=True, slots=True)
-class TenantUse:
-    """The use of a queue by a namespace or a user. One of user and namespace is empty, except for pods without a
-    user, which count together as a user of their namespace."""
-
-    namespace: str
-    user: str
-    running_gangs: int
-    resources: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTenants:
-    """tenants: of the kinds that are limited, those that use the most first."""
-
-    per_namespace: TenantLimit
-    per_user: TenantLimit
-    tenants: tuple[TenantUse, ...] = ()
-
-
 class Queries(Protocol):
     """Called from a worker thread. Each call may block until the scheduling cycle ends."""
 
@@ -132,7 +101,9 @@ class Queries(Protocol):
 
     def explain(self, namespace: str, name: str) -> Explanation | None: ...
 
-    def queue_tenants(self, name: str) -> QueueTenants | None: ...
+    def queue_tenants(self, name: str) -> tuple[pb.QueueReply, Sequence[str]]:
+        """Returns the limits with all tenants that have one, those that use the most first; and the tenants'
+        namespaces: empty of a user, but not of pods without one, which count together as a user."""
 
 
 class Hidden(Exception):
@@ -198,8 +169,7 @@ class QueryService:
 
         def ask(viewer: Viewer) -> pb.UsageReply:
             viewer.sees_everything()
-            report = usage.usage(list(request.by), request.since, request.until, viewer.sees)
-            return usage_query.reply(report)
+            return usage.usage(list(request.by), request.since, request.until, viewer.sees)
 
         try:
             return await self._ask(ask, caller, context)
@@ -231,8 +201,7 @@ class QueryService:
         if not viewer.sees_queues():
             raise Hidden("you may not get queues")
         viewer.sees_everything()
-        found = self._queries.queue_tenants(request.name)
-        return pb.QueueReply(found=False) if found is None else _tenants(found, viewer)
+        return _seen_by(viewer, *self._queries.queue_tenants(request.name))
 
     def _topology(self, request: pb.TopologyQuery, viewer: Viewer) -> pb.TopologyReply:
         if not viewer.sees_nodes():
@@ -340,32 +309,15 @@ def _node(view: NodeView, viewer: Viewer) -> pb.NodeView:
     return message
 
 
-def _tenants(found: QueueTenants, viewer: Viewer) -> pb.QueueReply:
+def _seen_by(viewer: Viewer, found: pb.QueueReply, namespaces: Sequence[str]) -> pb.QueueReply:
     """Returns the reply without tenants that the user may not see: namespaces by the usual rights, and of users only
     oneself."""
     seen = [
         each
-        for each in found.tenants[:TENANTS_MOST]
-        if (viewer.sees(each.namespace) if each.namespace else viewer.is_user(each.user))
+        for each, namespace in zip(found.tenants[:TENANTS_MOST], namespaces, strict=False)
+        if (viewer.sees(namespace) if namespace else viewer.is_user(each.name))
     ]
-    return pb.QueueReply(
-        found=True,
-        per_namespace=_limit(found.per_namespace),
-        per_user=_limit(found.per_user),
-        tenants=[
-            pb.TenantUsage(
-                is_user=bool(each.user),
-                name=each.user or each.namespace,
-                running_gangs=each.running_gangs,
-                resources=each.resources,
-            )
-            for each in seen
-        ],
-        hidden_tenants=len(found.tenants) - len(seen),
-    )
-
-
-def _limit(limit: TenantLimit) -> pb.TenantLimit | None:
-    if not limit:
-        return None
-    return pb.TenantLimit(running_gangs=limit.running_gangs, resources=limit.resources)
+    found.hidden_tenants = len(found.tenants) - len(seen)
+    del found.tenants[:]
+    found.tenants.extend(seen)
+    return found

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
-from central.model import wording
+from central.model import event_reasons, wording
 from central.model.decisions import (
     Bind,
     Create,
@@ -23,18 +23,6 @@ from central.model.decisions import (
     EmitWarning,
     Evict,
     UpdateGangStatus,
-)
-from central.model.event_reasons import (
-    GPU_MEMORY_EXCEEDED,
-    GPU_UNHEALTHY,
-    GREW,
-    MEMBER_LOST,
-    NIC_UNHEALTHY,
-    RDMA_LIMIT_REACHED,
-    SHRANK,
-    SLOW_MEMBERS,
-    TRAINING_HANGS,
-    WEAK_PAIRS,
 )
 from central.model.facts import BindDone, BindFailed, Fact, GangGone, GangSeen, PodGone, PodSeen
 from central.model.json_types import Json
@@ -64,16 +52,20 @@ from central.server.stats.gang_counters import gang_of_update, lost_gpu_s
 BYTES_MOST = 16 << 20  # of the records of gangs that have ended
 NODES_NAMED = 3  # in the text of an event
 # Events of pods and Jobs that the record tells, with their messages.
-_SIZES = {GREW: "grew", SHRANK: "shrank", MEMBER_LOST: "member lost"}
+_SIZES = {
+    event_reasons.GREW: "grew",
+    event_reasons.SHRANK: "shrank",
+    event_reasons.MEMBER_LOST: "member lost",
+}
 _FOUND = {
     **_SIZES,
-    TRAINING_HANGS: "hangs",
-    WEAK_PAIRS: "weak pairs",
-    SLOW_MEMBERS: "slow members",
-    GPU_UNHEALTHY: "GPU unhealthy",
-    NIC_UNHEALTHY: "NIC unhealthy",
-    GPU_MEMORY_EXCEEDED: "GPU memory",
-    RDMA_LIMIT_REACHED: "RDMA limit",
+    event_reasons.TRAINING_HANGS: "hangs",
+    event_reasons.WEAK_PAIRS: "weak pairs",
+    event_reasons.SLOW_MEMBERS: "slow members",
+    event_reasons.GPU_UNHEALTHY: "GPU unhealthy",
+    event_reasons.NIC_UNHEALTHY: "NIC unhealthy",
+    event_reasons.GPU_MEMORY_EXCEEDED: "GPU memory",
+    event_reasons.RDMA_LIMIT_REACHED: "RDMA limit",
 }
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from central.model.resources import GPU_UNITS
-from central.server.grpc.usage_query import KEYS, UsageReport, UsageRow
+from central.server.grpc.usage_query import KEYS
 from central.server.history.allocations import ALLOCATED, HELD
 from central.server.history.history_store import HistoryStore
+from protos.stubs import fleet_pb2 as pb
 
 ROWS_MOST = 10_000
 UNITS_PER_GPU_HOUR = GPU_UNITS * 3_600_000
@@ -24,7 +25,7 @@ class AllocationReports:
 
     def usage(
         self, keys: Sequence[str], since: float, until: float, sees: Callable[[str], bool]
-    ) -> UsageReport:
+    ) -> pb.UsageReply:
         """keys: of KEYS, one or more. sees: which namespaces count. Raises OSError."""
         assert keys
         assert not {*keys} - {*KEYS}
@@ -41,18 +42,23 @@ class AllocationReports:
                 for at, amount in enumerate(amounts):
                     total[at] += amount
         order = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
-        rows = tuple(
-            UsageRow(
-                found,
-                allocated / UNITS_PER_GPU_HOUR,
-                held / UNITS_PER_GPU_HOUR,
-                lost / UNITS_PER_GPU_HOUR,
-                busy / rated if rated else None,
-            )
-            for found, (allocated, held, lost, busy, rated) in order[:ROWS_MOST]
+        return pb.UsageReply(
+            rows=[
+                pb.UsageRow(
+                    keys=found,
+                    allocated=allocated / UNITS_PER_GPU_HOUR,
+                    held=held / UNITS_PER_GPU_HOUR,
+                    lost=lost / UNITS_PER_GPU_HOUR,
+                    busy=busy / rated if rated else None,
+                )
+                for found, (allocated, held, lost, busy, rated) in order[:ROWS_MOST]
+            ],
+            since=since,
+            until=until,
+            kept_since=first / 1000,
+            hidden=hidden,
+            left_out=max(0, len(order) - ROWS_MOST),
         )
-        left_out = max(0, len(order) - ROWS_MOST)
-        return UsageReport(rows, since, until, first / 1000, hidden, left_out)
 
 
 def _sums(

@@ -14,18 +14,24 @@ moment: the parts of it are as old as the question took.
 
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from central.model.facts import Fact
 from central.scheduler.scheduler import Scheduler
 
 SLICE_S = 0.004
+Answer = TypeVar("Answer")
 Steps = Callable[[Scheduler], Generator[None, None, Any]]
 
 
 class QuestionLoop(Protocol):
     """The part of server.loop.Loop that is needed here."""
 
-    def ask(self, question: Callable[[Scheduler], Any], timeout_s: float = ...) -> Any: ...
+    def ask(self, question: Callable[[Scheduler], Answer], timeout_s: float = ...) -> Answer: ...
+
+
+class FactLoop(QuestionLoop, Protocol):
+    def put(self, fact: Fact) -> None: ...
 
 
 class SlicedQuestion:

@@ -9,11 +9,12 @@ import pytest
 
 from agent.health.gpu_health import ABSENT
 from agent.kubelet.registration import SERVERS
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.names import GPU, GPU_SHARE, RDMA
 from tests.agent.health.test_gpu_health import without
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.kubelets import Kubelet137, OlderKubelet
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 

@@ -21,13 +21,14 @@ from agent.resources.device_resource import Refused
 from agent.service import Agent
 from agent.settings import Settings
 from central.standalone.device_manager import Endpoint
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from central.standalone.local_cluster import free_port
 from protos.names import GPU, GPU_SHARE
 from protos.stubs import deviceplugin_pb2 as pb
 from tests.fakes import machines
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.kubelets import DeviceManager137, Kubelet137, OlderDeviceManager, OlderKubelet
 from tests.fakes.nodebox import NodeBox, gpus, intent, node_box, pod
 from tests.fakes.plugin import THING, Plugin

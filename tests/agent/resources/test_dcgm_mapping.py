@@ -28,7 +28,7 @@ def exporters_key(resource: str, device: str, named: tuple[str, ...]) -> str:
 
 
 def served(tmp_path: Path) -> dict[str, tuple[Device, ...]]:
-    agent = Agent(replace(Settings("n"), kubelet_dir=tmp_path))
+    agent = Agent(replace(Settings(node="n"), kubelet_dir=tmp_path))
     whole = [replace(gpu, shares=100) for gpu in TOPOLOGY.gpus if not gpu.mig]
     others = [gpu for gpu in TOPOLOGY.gpus if gpu.mig]
     gpus = tuple(sorted((*whole, *others), key=lambda gpu: gpu.index))

@@ -172,7 +172,7 @@ def test_gpus_may_be_kept_whole() -> None:
         box.start()
         eventually(lambda: box.kubelet.allocatable.get(GPU_SHARE) == 200)
         assert told(box.kubelet.add_pod(part("a", 30)))[0] in "12"
-    assert parse(Settings("n").share_gpus).of(63).by == "auto"
+    assert parse(Settings(node="n").share_gpus).of(63).by == "auto"
 
 
 def test_sharing_is_configured_while_pods_run(tmp_path: Path) -> None:

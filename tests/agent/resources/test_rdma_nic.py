@@ -121,6 +121,7 @@ def test_both_resources_survive_restarts(box: NodeBox) -> None:
         eventually(lambda: box.kubelet.allocatable.get(RDMA) == 8 * 16)
     box.restart_agent()
     eventually(lambda: box.kubelet.allocatable.get(RDMA) == 8 * 16)
+    eventually(lambda: box.kubelet.allocatable.get(GPU) == 8)  # both plugins are there again
     eventually(lambda: len(box.agent.node.state.grants) == 2)
     assert box.kubelet.start_pod("uid-a").ok
 

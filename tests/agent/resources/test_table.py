@@ -31,7 +31,7 @@ def test_names_grow_with_the_profiles_of_the_node() -> None:
 
 
 def test_each_name_has_its_own_resource_and_socket(tmp_path: Path) -> None:
-    agent = Agent(replace(Settings("n"), kubelet_dir=tmp_path))
+    agent = Agent(replace(Settings(node="n"), kubelet_dir=tmp_path))
     node = AgentNode("n")
     files = DeviceFiles(node, {}, "never", tmp_path, tmp_path)
     injection = Injection("env", GPU, "X", None, dict)

@@ -12,7 +12,7 @@ from agent.machine.survey import survey
 from agent.node import AgentNode
 from agent.nvml.processes import MemoryByPid
 from agent.sharing.memory_watch import MemoryWatch, capped
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from protos.gpu_sharing import MEMORY, SHARE
 from protos.names import GPU, GPU_SHARE
 from protos.nearest import share_id
@@ -22,6 +22,7 @@ from tests.agent.test_run import running
 from tests.fakes import machines, proc
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_scheduler import FakeScheduler
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.nvml import build
 from tests.fakes.nvml.control import Control
 

@@ -31,7 +31,7 @@ class Box:
         topology = survey(machines.machine(1))
         gpus = tuple(replace(gpu, shares=100, enforcement=level) for gpu in topology.gpus)
         self.node.set_topology(replace(topology, gpus=gpus))
-        settings = Settings("n", kubelet_dir=folder, sharing_dir=folder / "s")
+        settings = Settings(node="n", kubelet_dir=folder, sharing_dir=folder / "s")
         self.sharing = Sharing(settings, self.node, lambda uuids: {})
 
     def plan(self, name: str, cap: int, least: str = "none") -> Grant:

@@ -92,7 +92,7 @@ class Box:
         given = {"kubelet_dir": folder, "sharing_dir": None, "proc_root": folder} | settings
         self.processes: Any = {ONE: {}, TWO: {}}
         self.asked: list[list[str]] = []
-        self.sharing = Sharing(Settings("n", **given), self.node, self._processes)
+        self.sharing = Sharing(Settings(node="n", **given), self.node, self._processes)
         self.setup, self.kernel = Setup(), Kernel()
         self.sharing._setup, self.sharing._kernel = self.setup, self.kernel  # type: ignore[assignment]
 

@@ -12,7 +12,6 @@ from central.cli import report_command
 from central.cli.main import main
 from central.model.identity import Identity
 from central.model.json_types import Json
-from central.server.grpc.usage_query import UsageReport, UsageRow
 from central.server.grpc.visibility import Viewer
 from protos.stubs import fleet_pb2 as pb
 from tests.central.cli.run_cli import AskedScheduler, Lockstep
@@ -29,14 +28,17 @@ class CannedUsage:
 
     def usage(
         self, keys: Sequence[str], since: float, until: float, sees: Callable[[str], bool]
-    ) -> UsageReport:
+    ) -> pb.UsageReply:
         self.asked.append((tuple(keys), since, until))
         self.visible.append(sees("team-b"))
-        rows = (
-            UsageRow(("research",) * len(keys), 12.5, 3.0, 0.25, 0.634),
-            UsageRow(("=prod",) * len(keys), 1 / 3, 0.0, 0.0),
-        )
-        return UsageReport(rows, since, until, since + 60, hidden=True, left_out=2)
+        names = ["research"] * len(keys), ["=prod"] * len(keys)
+        rows = [
+            pb.UsageRow(keys=names[0], allocated=12.5, held=3.0, lost=0.25, busy=0.634),
+            pb.UsageRow(keys=names[1], allocated=1 / 3),
+        ]
+        reply = pb.UsageReply(rows=rows, since=since, until=until, hidden=True, left_out=2)
+        reply.kept_since = since + 60
+        return reply
 
 
 class Rights:

@@ -66,7 +66,7 @@ def test_a_suspended_job_waits_for_nobody() -> None:
     assert record["stage"] == "suspended"
     command(api, "ResumeJob", 1)
     settle()
-    assert api.cluster.queue_statuses.counts("default") == {"running": 1}
+    assert api.cluster.queue_statuses._counts["default"] == {"running": 1}
     record = records.find("ns", gang)
     assert isinstance(record, dict)
     happened = [each["what"] for each in record["events"]]

@@ -17,12 +17,12 @@ import pytest
 
 from central.cli.jobs import training_page
 from central.server.grpc import query_client
-from central.standalone.hollow_node import HollowNode
 from protos.names import COORDINATOR_AUDIENCE
 from tests.architecture.sources import ROOT
 from tests.central.controllers.job.job_api import job
 from tests.central.coordinator.coordinator_process import CoordinatorProcess, MemberClient
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/ns/pods"
@@ -33,7 +33,7 @@ CAPACITY = {"cpu": "6500m", "memory": "64Gi", "pods": "110"}
 
 @pytest.fixture
 def cluster() -> Iterator[FaultyCluster]:
-    nodes = [HollowNode("n0", gpus=0, capacity=CAPACITY)]
+    nodes = [bare_node("n0", gpus=0, capacity=CAPACITY)]
     with FaultyCluster(nodes) as made:
         made.start_api()
         made.start_scheduler()

@@ -17,7 +17,7 @@ from central.model.volumes import Volumes
 from central.scheduler.inventory.cluster_node import ClusterNode
 from central.scheduler.inventory.nic_limits import NicCapacity
 from central.scheduler.inventory.pods import ASSUMED, BOUND
-from central.scheduler.preemption.victim_table import VictimTable
+from central.scheduler.preemption.victim_table import VictimTable, victim_group
 from central.scheduler.quarantine import ACCOUNT, SetAsideKey
 from central.scheduler.queues import order
 from central.scheduler.queues.min_resources import outstanding
@@ -290,11 +290,31 @@ def _candidates(scheduler: Scheduler) -> None:
     table = scheduler.preemption.candidates.table
     if not table.built:
         return
-    known = table.refresh().content()
-    fresh = VictimTable(scheduler.state).refresh().content()
+    known = _content(table.refresh())
+    fresh = _content(VictimTable(scheduler.state).refresh())
     assert known.keys() == fresh.keys(), f"victims of {known.keys() ^ fresh.keys()}"
     for key, content in fresh.items():
         assert known[key] == content, f"the table of victims is out of date for {key[1]}"
+
+
+def _content(table: VictimTable) -> dict[GangKey, tuple[object, ...]]:
+    """Returns by gang all that the table keeps of it."""
+    entries, by_slot = table.entries, table.by_slot
+    return {
+        gang.key: (
+            [
+                (*entries.ints[[0, 3, 4, 5, 6, 7], entry].tolist(), *entries.times[:, entry])
+                for entry in range(*table._range(slot))
+            ],
+            [table.classes[n] for n in entries.podclass[slice(*table._range(slot))]],
+            entries.pods[slice(*table._range(slot))],
+            int(by_slot.rank[slot]),
+            int(by_slot.surplus[slot]),
+            int(by_slot.has_rules[slot]),
+            victim_group(gang),
+        )
+        for gang, slot in table._slots.items()
+    }
 
 
 def _pod_classes(state: ClusterState) -> None:
@@ -392,13 +412,15 @@ def _usage_by_priority(scheduler: Scheduler, queue: Queue) -> None:
     for gang in queue.gangs.values():
         if gang.account is not None and any(gang.account.used.values()):
             recount.add(gang, gang.account.used)
-    kept = queue.usage_by_priority.content()
-    assert kept == recount.content(), f"queue {queue.name}: another use by priority"
+    kept = queue.usage_by_priority
+    for part in ("_in_all", "_in_namespace", "_counted"):
+        same = getattr(kept, part) == getattr(recount, part)
+        assert same, f"queue {queue.name}: another use by priority"
 
 
 def _cached_capacities(state: ClusterState, classes: slice) -> None:
     """What is cached and updated equals what is computed from scratch."""
-    for view in state.snapshot.views()[classes]:
+    for view in [*state.snapshot._views.values()][classes]:
         kept_cap = view.refresh().by_row.copy()
         kept_sums = [sums.copy() for sums in view.by_domain]
         passed = view.passed_rows()

@@ -21,6 +21,7 @@ from central.scheduler.preemption.time_sharing import TimeSharing
 from central.scheduler.queues import order
 from central.scheduler.queues.queue_tree import Queues
 from central.scheduler.scoring.node_states import NodeStates
+from central.scheduler.scoring.state_costs import NOT_COMPUTED, StateCosts
 from central.scheduler.scoring.workload_mix import WorkloadMix
 from central.scheduler.state.attempt import SURPLUS_BITS
 from central.scheduler.state.gangs import Gang, GangKey
@@ -129,8 +130,14 @@ def costs(mix: WorkloadMix) -> Iterator[tuple[Ints, Ints]]:
         again = dict[int, NodeStates]()
         base = mix._costs_in(again, (), None)
         for pods, cached in list(mix._costs.items()):
-            rows = cached.known_rows()
+            rows = known_rows(cached)
             yield cached.at(rows), mix._costs_in(again, pods, base if pods else None).at(rows)
+
+
+def known_rows(costs: StateCosts) -> Ints:
+    """The rows whose costs are kept."""
+    numbers = costs._numbers()
+    return np.flatnonzero(costs._table[numbers] != NOT_COMPUTED)
 
 
 def check_owners(owners: OwnerGangs) -> None:

@@ -10,12 +10,12 @@ import pytest
 from central.controllers.elastic_objects import LAG_S
 from central.kube.resource_paths import SIZED
 from central.kube.transport.http_client import MERGE
-from central.standalone.hollow_node import HollowNode
 from tests.central.controllers import test_sized_roles
 from tests.central.controllers.test_elastic_objects import indexed, sized
 from tests.central.custom_resources import DEFINITIONS, definition
 from tests.central.kube import controller_fixtures as fixtures
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 from tests.fakes.request_log import RequestLog
 from tests.manifests.manifests import FOLDER, documents
 
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[FaultyCluster, RequestLog]]:
-    nodes = [HollowNode("n0", gpus=0)]
+    nodes = [bare_node("n0", gpus=0)]
     with FaultyCluster(nodes, flags=("--elastic-controllers",)) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:

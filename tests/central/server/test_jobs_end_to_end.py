@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from central.standalone.hollow_node import HollowNode
 from tests.central.controllers.job.job_api import job
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 
 Json = dict[str, Any]
 PODS = "/api/v1/namespaces/ns/pods"
@@ -23,7 +23,7 @@ OWNED = (
 
 @pytest.fixture
 def box() -> Iterator[FaultyCluster]:
-    with FaultyCluster([HollowNode(f"n{i}", gpus=0) for i in range(2)]) as made:
+    with FaultyCluster([bare_node(f"n{i}", gpus=0) for i in range(2)]) as made:
         made.start_api()
         made.start_scheduler()
         made.start_nodes()

@@ -13,6 +13,7 @@ import pytest
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def machine(tmp_path: Path) -> Path:
 @pytest.fixture
 def box(monkeypatch: pytest.MonkeyPatch, machine: Path) -> Iterator[FaultyCluster]:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # sockets' paths must be short
-    nodes = [HollowNode("n1", {"team": "a"}, machine), HollowNode("cpu", {}, gpus=0)]
+    nodes = [HollowNode("n1", {"team": "a"}, machine), bare_node("cpu", {}, gpus=0)]
     with FaultyCluster(nodes, flags=FLAGS) as made:
         made.start_api()
         made.start_scheduler()

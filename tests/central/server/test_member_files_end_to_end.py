@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from central.model.member_files import ANNOTATIONS
-from central.standalone.hollow_node import HollowNode
 from tests.central.controllers.job.job_api import job
 from tests.central.controllers.job.test_elastic import elastic
 from tests.central.server.test_rights import allowed, rules
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 from tests.fakes.request_log import Request, RequestLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -23,7 +23,7 @@ JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ns/jobs"
 
 @pytest.fixture
 def box() -> Iterator[tuple[FaultyCluster, RequestLog]]:
-    with FaultyCluster([HollowNode("n0", gpus=0)]) as made:
+    with FaultyCluster([bare_node("n0", gpus=0)]) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
             config = made.kubeconfig.read_text()

@@ -236,28 +236,28 @@ def test_tenants_of_a_queue_and_their_limits() -> None:
     ]
     facts: list[Fact] = [factories.node("n"), factories.report("n"), QueueSeen("q", **limits)]  # type: ignore[arg-type]
     schedule_once(made, [*facts, *pods], 0.0)
-    found = queue_tenants(made, "q")
-    assert found is not None
-    assert (found.per_user.running_gangs, found.per_user.resources) == (3, {GPU: 4.0})
-    assert (found.per_namespace.running_gangs, found.per_namespace.resources) == (
-        None,
-        {"cpu": 8.0},
-    )
+    found, namespaces = queue_tenants(made, "q")
+    assert (found.per_user.running_gangs, dict(found.per_user.resources)) == (3, {GPU: 4.0})
+    assert not found.per_namespace.HasField("running_gangs")
+    assert found.per_namespace.resources == {"cpu": 8.0}
     unnamed = "namespace ns (pods without a user)"
+    assert namespaces == ["", "ns", "ns", "other"]
     assert [
-        (each.namespace, each.user, each.running_gangs, each.resources) for each in found.tenants
+        (each.is_user, each.name, each.running_gangs, dict(each.resources))
+        for each in found.tenants
     ] == [
-        ("", "ann", 2, {GPU: 3.0}),
-        ("ns", unnamed, 1, {GPU: 1.0}),
-        ("ns", "", 2, {"cpu": 0.6}),
-        ("other", "", 1, {"cpu": 0.1}),
+        (True, "ann", 2, {GPU: 3.0}),
+        (True, unnamed, 1, {GPU: 1.0}),
+        (False, "ns", 2, {"cpu": 0.6}),
+        (False, "other", 1, {"cpu": 0.1}),
     ]
-    assert queue_tenants(made, "nothing") is None
+    assert not queue_tenants(made, "nothing")[0].found
     only_users = QueueSeen("q", **{**limits, "namespace_amounts": ()})  # type: ignore[arg-type]
     schedule_once(made, [only_users], 1.0)
-    found = queue_tenants(made, "q")
-    assert found is not None
-    assert {each.namespace for each in found.tenants if not each.user} == set()
+    found, _ = queue_tenants(made, "q")
+    assert found.HasField("per_user")
+    assert not found.HasField("per_namespace")
+    assert all(each.is_user for each in found.tenants)
 
 
 def test_nics_of_a_pod_with_their_usage_where_it_is_known() -> None:

@@ -12,13 +12,7 @@ from central.kube.transport.access_review import AccessUnknown
 from central.model.gpu_count import GpuCount
 from central.model.identity import Identity
 from central.model.json_types import Json
-from central.server.grpc.query_service import (
-    Explanation,
-    NodeView,
-    QueueTenants,
-    TenantLimit,
-    TenantUse,
-)
+from central.server.grpc.query_service import Explanation, NodeView
 from central.server.grpc.visibility import Viewer
 from protos.common.http_server import RequestRefused
 from protos.names import GPU
@@ -122,19 +116,27 @@ class CannedAnswers:
         found: Json = PAGES[path]
         return found
 
-    def queue_tenants(self, name: str) -> QueueTenants | None:
+    def queue_tenants(self, name: str) -> tuple[pb.QueueReply, list[str]]:
         if name != "research":
-            return None
-        namespaces, users = TenantLimit(4, {GPU: 16.0}), TenantLimit(None, {GPU: 8.0})
+            return pb.QueueReply(found=False), []
         unnamed = "namespace team-b (pods without a user)"
-        tenants = (
-            TenantUse("default", "", 2, {GPU: 12.0}),
-            TenantUse("", "jane", 1, {GPU: 8.0}),
-            TenantUse("team-b", "", 1, {GPU: 2.5}),
-            TenantUse("", "bob", 1, {GPU: 2.0}),
-            TenantUse("team-b", unnamed, 1, {GPU: 0.5}),
+        tenants = [
+            ("default", False, "default", 2, 12.0),
+            ("", True, "jane", 1, 8.0),
+            ("team-b", False, "team-b", 1, 2.5),
+            ("", True, "bob", 1, 2.0),
+            ("team-b", True, unnamed, 1, 0.5),
+        ]
+        reply = pb.QueueReply(
+            found=True,
+            per_namespace=pb.TenantLimit(running_gangs=4, resources={GPU: 16.0}),
+            per_user=pb.TenantLimit(resources={GPU: 8.0}),
+            tenants=[
+                pb.TenantUsage(is_user=user, name=n, running_gangs=gangs, resources={GPU: gpus})
+                for _, user, n, gangs, gpus in tenants
+            ],
         )
-        return QueueTenants(namespaces, users, tenants)
+        return reply, [namespace for namespace, *_ in tenants]
 
 
 @pytest.fixture

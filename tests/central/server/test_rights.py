@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from central.standalone.hollow_node import HollowNode
 from protos.names import NAMESPACE
 from tests.central.controllers.job.job_api import job
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 from tests.fakes.request_log import Request, RequestLog
 from tests.manifests.manifests import one
 
@@ -25,7 +25,7 @@ PLUGINS: Json = {"svc": [], "ssh": [], "env": []}
 @contextmanager
 def cluster(folder: Path, *flags: str) -> Iterator[tuple[FaultyCluster, RequestLog]]:
     """Whose scheduler asks the API server through the log."""
-    with FaultyCluster([HollowNode("n0", gpus=0)], flags=flags) as made:
+    with FaultyCluster([bare_node("n0", gpus=0)], flags=flags) as made:
         made.start_api()
         with RequestLog(int(made.api.url.rpartition(":")[2])) as log:
             config = made.kubeconfig.read_text()

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from central.standalone.hollow_kubelet import HollowKubelet
 from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import CAPTURES
 from protos.names import BLOCK, GPU, RACK, RDMA
 from protos.stubs import fleet_pb2 as pb
 from tests.central.local_clusters import started
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_kubelet import HollowKubelet
 
 pytestmark = pytest.mark.slow
 

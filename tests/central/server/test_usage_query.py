@@ -5,7 +5,7 @@ from math import inf, nan
 import pytest
 
 from central.server.grpc import usage_query
-from central.server.grpc.usage_query import SPAN_MOST_S, UsageReport, UsageRow
+from central.server.grpc.usage_query import SPAN_MOST_S
 from protos.stubs import fleet_pb2 as pb
 
 BY = "by: must be one or more of queue, namespace, user, job, model"
@@ -31,12 +31,3 @@ SPAN = "since: must be at most 90 days before until"
 )
 def test_what_may_be_asked(by: list[str], since: float, until: float, wrong: str) -> None:
     assert usage_query.mistake(pb.UsageQuery(by=by, since=since, until=until)) == wrong
-
-
-def test_the_whole_report_travels() -> None:
-    rows = (UsageRow(("a", "b"), 3.5, 0.25, 0.125), UsageRow(("c", ""), 1.0, 0.0, 0.5))
-    sent = usage_query.reply(UsageReport(rows, 10.0, 20.0, 12.0, hidden=True, left_out=7))
-    found = tuple(UsageRow(tuple(r.keys), r.allocated, r.held, r.lost) for r in sent.rows)
-    assert found == rows
-    assert (sent.since, sent.until, sent.kept_since) == (10.0, 20.0, 12.0)
-    assert (sent.hidden, sent.left_out) == (True, 7)

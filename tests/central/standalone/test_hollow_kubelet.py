@@ -9,8 +9,9 @@ import grpc
 import pytest
 
 from central.standalone.device_manager import CHECKPOINT
-from central.standalone.hollow_kubelet import Container, HollowKubelet, KubeletPod
+from central.standalone.hollow_kubelet import Container, KubeletPod
 from tests.fakes.eventually import eventually
+from tests.fakes.hollow_kubelet import HollowKubelet
 from tests.fakes.plugin import THING, Plugin
 
 
@@ -43,7 +44,7 @@ def test_the_plugins_advice_is_taken_where_it_makes_sense(
     kubelet: HollowKubelet, plugin: Plugin
 ) -> None:
     serve(plugin, kubelet)
-    assert kubelet.add_pod(pod("a", 2)).envs == {"THINGS": "t2,t3"}
+    assert kubelet.add_pod(pod("a", 2)).containers[0].envs == {"THINGS": "t2,t3"}
     assert plugin.asked == [(["t0", "t1", "t2", "t3"], [], 2)]
     assert plugin.started == [["t2", "t3"]]
     assert kubelet.held() == {("ns", "a", "c0"): {THING: ("t2", "t3")}}
@@ -58,7 +59,9 @@ def test_without_advice_it_is_by_chance_but_the_same_chance(kubelet: HollowKubel
             HollowKubelet(Path(name), seed=7) as fresh,
         ):
             serve(silent, fresh)
-            picks.append([fresh.add_pod(pod(f"p{i}", 2)).envs["THINGS"] for i in range(8)])
+            picks.append(
+                [fresh.add_pod(pod(f"p{i}", 2)).containers[0].envs["THINGS"] for i in range(8)]
+            )
             silent.stop()
         assert not silent.asked
         assert not silent.started
@@ -119,7 +122,7 @@ def test_a_restart_wipes_sockets_and_keeps_allocations(
     plugin.closed = False
     serve(plugin, kubelet)
     assert kubelet.add_pod(pod("b", 2)).reason == "UnexpectedAdmissionError"
-    assert kubelet.add_pod(pod("c", 1)).envs == {"THINGS": "t0"}
+    assert kubelet.add_pod(pod("c", 1)).containers[0].envs == {"THINGS": "t0"}
     kubelet.remove_pod("a")
     assert kubelet.add_pod(pod("d", 3)).ok
     entries = json.loads((kubelet.plugins / CHECKPOINT).read_text())["Data"]["PodDeviceEntries"]

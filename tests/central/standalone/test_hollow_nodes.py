@@ -13,8 +13,8 @@ from central.kube.decode import quantities
 from central.kube.transport.http_client import Client, connect
 from central.standalone.apiserver import StandaloneApi
 from central.standalone.hollow_node import HollowNode
-from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.local_cluster import CAPTURES
+from tests.fakes.hollow_nodes import HollowNodes, bare_node
 
 PODS = "/api/v1/namespaces/default/pods"
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ def gone(client: Client, name: str) -> bool:
 
 
 def test_bare_nodes_run_their_pods(client: Client, tmp_path: Path) -> None:
-    nodes = [HollowNode(f"n{at}", {"lockstep.dev/rack": "r"}, gpus=4) for at in range(20)]
+    nodes = [bare_node(f"n{at}", {"lockstep.dev/rack": "r"}, gpus=4) for at in range(20)]
     with HollowNodes(client, nodes, tmp_path):
         listed = call(client, "GET", "/api/v1/nodes?labelSelector=lockstep.dev/rack=r")["items"]
         assert len(listed) == 20
@@ -82,7 +82,7 @@ def test_bare_nodes_run_their_pods(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_pod_that_a_kubelet_cannot_read_stops_no_other(client: Client, short: Path) -> None:
-    node = HollowNode("n", capture=CAPTURES / "dgx-a100-8.json")
+    node = HollowNode("n", {}, CAPTURES / "dgx-a100-8.json")
     with HollowNodes(client, [node], short):
         limits = {"example.com/thing": "1k"}
         odd = {"metadata": {"name": "odd"}, "spec": {"nodeName": "n", "containers": [
@@ -95,7 +95,7 @@ def test_a_pod_that_a_kubelet_cannot_read_stops_no_other(client: Client, short: 
 
 
 def test_bare_nodes_can_be_left_alone(client: Client, tmp_path: Path) -> None:
-    with HollowNodes(client, [HollowNode("n")], tmp_path, run_bare=False):
+    with HollowNodes(client, [bare_node("n")], tmp_path, run_bare=False):
         bind(client, "p", "n", gpus=1)
         assert phase(client, "p") == "Pending"
 
@@ -103,7 +103,7 @@ def test_bare_nodes_can_be_left_alone(client: Client, tmp_path: Path) -> None:
 def test_a_node_with_a_kubelet_and_an_agent(client: Client, short: Path) -> None:
     """The real agent registers, its GPUs become allocatable, a bound pod is admitted with two of
     them, and both are free again when the pod has gone."""
-    node = HollowNode("a", capture=CAPTURES / "dgx-a100-8.json")
+    node = HollowNode("a", {}, CAPTURES / "dgx-a100-8.json")
     with HollowNodes(client, [node], short) as hollow:
         status = call(client, "GET", "/api/v1/nodes/a")["status"]
         assert "nvidia.com/gpu" not in status["allocatable"]
@@ -130,12 +130,12 @@ def test_a_node_with_a_kubelet_and_an_agent(client: Client, short: Path) -> None
 
 
 def test_what_happened_while_nobody_watched(client: Client, tmp_path: Path) -> None:
-    with HollowNodes(client, [HollowNode("n")], tmp_path):
+    with HollowNodes(client, [bare_node("n")], tmp_path):
         bind(client, "p", "n")
         until("the pod to run", lambda: phase(client, "p") == "Running")
     call(client, "DELETE", f"{PODS}/p")
     bind(client, "q", "n")
-    with HollowNodes(client, [HollowNode("n")], tmp_path):
+    with HollowNodes(client, [bare_node("n")], tmp_path):
         until("the old pod to go", lambda: gone(client, "p"))
         until("the new pod to run", lambda: phase(client, "q") == "Running")
 

@@ -11,10 +11,9 @@ import pytest
 
 from central.kube.transport.http_client import MERGE, Client, connect
 from central.standalone.apiserver import StandaloneApi
-from central.standalone.hollow_node import HollowNode
-from central.standalone.hollow_nodes import HollowNodes
 from central.standalone.run_length import LONGEST_S, UNKNOWN_S, demo_run_s
 from central.standalone.workload_controllers import WorkloadControllers
+from tests.fakes.hollow_nodes import HollowNodes, bare_node
 
 BATCH, APPS = "/apis/batch/v1/namespaces/default", "/apis/apps/v1/namespaces/default"
 PODS = "/api/v1/namespaces/default/pods"
@@ -25,7 +24,7 @@ Json = dict[str, Any]
 def client(tmp_path: Path) -> Iterator[Client]:
     with StandaloneApi() as api:
         made = connect(str(api.write_kubeconfig(tmp_path / "kubeconfig")))
-        with HollowNodes(made, [HollowNode("n")], tmp_path, run_s=demo_run_s):
+        with HollowNodes(made, [bare_node("n")], tmp_path, run_s=demo_run_s):
             controllers = WorkloadControllers(made)
             controllers.start()
             yield made

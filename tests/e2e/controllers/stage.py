@@ -16,13 +16,13 @@ import orjson
 import yaml
 
 from central.kube.transport.http_client import MERGE, connect
-from central.standalone.hollow_node import HollowNode
 from central.standalone.local_cluster import USER, free_port
 from protos.names import CENTRAL_ACCOUNT, NAMESPACE, RACK
 from tests.benchmarks import plane
 from tests.e2e.cluster.settings import ROOT, Trouble, program, say
 from tests.e2e.controllers.sources import Source, build
 from tests.fakes.faulty_cluster import FaultyCluster
+from tests.fakes.hollow_nodes import bare_node
 from tests.manifests.manifests import with_components
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ class Stage(FaultyCluster):
     def __init__(
         self, run_s: Callable[[Json], float | None], *flags: str, components: Sequence[str] = ()
     ) -> None:
-        nodes = [HollowNode(f"n{number}", {RACK: f"r{number}"}) for number in range(2)]
+        nodes = [bare_node(f"n{number}", {RACK: f"r{number}"}) for number in range(2)]
         self._components = components
         super().__init__(nodes, run_s=run_s, flags=["--agents-wait=0", *flags])
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from central.server.grpc.query_service import Explanation, NodeView, QueueTenants
+from central.server.grpc.query_service import Explanation, NodeView
+from protos.stubs import fleet_pb2 as pb
 from protos.topology import RdmaLimit, RdmaUse
 from tests.central.cli.run_cli import EVENTS, GROUPS, JOBS, PODS, AskedScheduler, Lockstep, mpi
 
@@ -85,8 +86,8 @@ class Answers:
             namespace, name, f"Pending{ODD}", f"a\n{ODD}", queue=ODD, closest=ODD, owner=ODD, size=ODD
         )  # fmt: skip
 
-    def queue_tenants(self, name: str) -> QueueTenants | None:
-        return None
+    def queue_tenants(self, name: str) -> tuple[pb.QueueReply, list[str]]:
+        return pb.QueueReply(), []
 
 
 def shown(text: str) -> None:

@@ -11,8 +11,7 @@ from google.protobuf.message import Message
 
 from central.controllers.job.training_plan import TrainingPlan
 from central.model.identity import AuthFailure, Identity, Role
-from central.server.grpc.query_service import Explanation, NodeView, QueueTenants
-from central.server.grpc.usage_query import UsageReport
+from central.server.grpc.query_service import Explanation, NodeView
 from protos.stubs import fleet_pb2 as pb
 from tests.central.poison.by_field.message_walk import changed
 from tests.central.poison.by_field.test_hostile_messages import rich
@@ -42,15 +41,15 @@ class Answers:
     def explain(self, namespace: str, name: str) -> Explanation | None:
         return Explanation(namespace, name, "Pending", f"{name} waits")
 
-    def queue_tenants(self, name: str) -> QueueTenants | None:
-        return None
+    def queue_tenants(self, name: str) -> tuple[pb.QueueReply, list[str]]:
+        return pb.QueueReply(), []
 
 
 class Usage:
     def usage(
         self, keys: Any, since: float, until: float, sees: Callable[[str], bool]
-    ) -> UsageReport:
-        return UsageReport()
+    ) -> pb.UsageReply:
+        return pb.UsageReply()
 
 
 class ManyUsers(TokenTable):

@@ -50,7 +50,7 @@ def full(nodes: int, *queues: QueueSeen) -> Scheduler:
         for number in range(8 * nodes)
     ]
     schedule_once(made, facts, 1000.0)
-    while made.preemption.candidates.table.unread or made.state.pending.unpublished:
+    while made.preemption.candidates.table._unread or made.state.pending.unpublished:
         schedule_once(made, [], 1000.0)
     return made
 

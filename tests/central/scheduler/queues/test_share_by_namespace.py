@@ -184,5 +184,5 @@ def test_views_name_the_queue() -> None:
     said = explain(there.cluster, "b", "b-00")
     assert said is not None
     assert said.queue.startswith("team (namespace b uses 0 of ")
-    counts = there.cluster.queue_statuses.counts("team")
+    counts = there.cluster.queue_statuses._counts["team"]
     assert counts == {"Running": 8, "Inqueue": 1} or sum(counts.values()) == 9

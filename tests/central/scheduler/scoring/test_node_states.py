@@ -50,7 +50,7 @@ def numbers(snapshot: Snapshot, least: int = 0) -> list[int]:
 
 def known(snapshot: Snapshot, pods: PodCounts) -> set[str]:
     """The nodes whose costs are kept."""
-    found = snapshot.mix._costs[pods].known_rows()
+    found = recounts.known_rows(snapshot.mix._costs[pods])
     return {snapshot.columns.names[row] for row in found.tolist()}
 
 

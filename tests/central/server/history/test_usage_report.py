@@ -13,10 +13,11 @@ from central.model.decisions import Bind
 from central.model.facts import BindDone, BindFailed, EvictDone, Fact, PodGone, PodSeen, QueueSeen
 from central.model.resources import GPU_UNITS
 from central.scheduler.cycle import schedule_once
-from central.server.grpc.usage_query import KEYS, UsageReport
+from central.server.grpc.usage_query import KEYS
 from central.server.history.allocations import HELD, AllocationLog
 from central.server.history.history_store import HistoryStore
 from central.server.history.usage_report import AllocationReports
+from protos.stubs import fleet_pb2 as pb
 from tests.central import factories
 
 T0 = 1_700_000_000.0
@@ -68,7 +69,7 @@ class History:
 
     def report(
         self, *keys: str, since: float = T0, until: float = T0 + 24 * HOUR, sees: str = ""
-    ) -> UsageReport:
+    ) -> pb.UsageReply:
         def visible(namespace: str) -> bool:
             return sees in ("", namespace)
 
@@ -76,7 +77,11 @@ class History:
 
     def hours(self, *keys: str, **span: float) -> dict[tuple[str, ...], tuple[float, float, float]]:
         found = self.report(*keys, **span)  # type: ignore[arg-type]  # since and until
-        return {row.keys: (row.allocated, row.held, row.lost) for row in found.rows}
+        return {tuple(row.keys): (row.allocated, row.held, row.lost) for row in found.rows}
+
+
+def _busy(row: pb.UsageRow) -> float | None:
+    return row.busy if row.HasField("busy") else None
 
 
 @pytest.fixture
@@ -100,9 +105,11 @@ def test_use_by_queue_as_far_as_it_is_known(day: History) -> None:
     day.store.add_use([(2 * unit, 8 * unit, "uid-one"), (2 * unit, 2 * unit, "uid-two")])
     day.ended(T0 + 3 * HOUR, "one")
     day.store.add_use([(9.0, 9.0, "uid-one"), (9.0, 9.0, "uid-nobody")])  # too late, or unknown
-    found = {row.keys: row.busy for row in day.report("job").rows}
+    found = {tuple(row.keys): _busy(row) for row in day.report("job").rows}
     assert found == {("one",): 0.25, ("two",): 1.0, ("three",): None}
-    by_queue = {row.keys: row.busy for row in day.report("queue", until=T0 + 3 * HOUR).rows}
+    by_queue = {
+        tuple(row.keys): _busy(row) for row in day.report("queue", until=T0 + 3 * HOUR).rows
+    }
     # one: 8 hours are rated of two that it ran; two is open: of its hours until today hardly any are in the span
     assert by_queue[("b",)] is None
     assert by_queue[("a",)] == pytest.approx(0.25, abs=0.01)
@@ -114,7 +121,7 @@ def test_a_file_of_another_format_is_kept_and_a_new_one_begins(tmp_path: Path) -
     with closing(sqlite3.connect(file)) as db, db:
         db.execute("PRAGMA user_version = 1")
     again = HistoryStore(str(file), 64 * MIB, lambda: T0)
-    assert AllocationReports(again).usage(("job",), T0, T0 + HOUR, lambda _: True).rows == ()
+    assert AllocationReports(again).usage(("job",), T0, T0 + HOUR, lambda _: True).rows == []
     again.close()
     assert [each.name for each in tmp_path.glob("*.corrupt-*")] == [f"history.db.corrupt-{T0:.0f}"]
 
@@ -255,7 +262,7 @@ def test_what_the_viewer_may_not_see_is_left_out(day: History) -> None:
     day.cycle(T0, pod("one", 8))
     day.cycle(T0, replace(pod("two", 8), namespace="secret"))
     report = day.report("queue", until=T0 + HOUR, sees="ns")
-    assert [(row.keys, row.allocated) for row in report.rows] == [(("a",), 8.0)]
+    assert [(tuple(row.keys), row.allocated) for row in report.rows] == [(("a",), 8.0)]
     assert report.hidden
     assert not day.report("queue", until=T0 + HOUR).hidden
 
