@@ -175,11 +175,13 @@ def _account(scheduler: Scheduler, gang: Gang) -> None:
     quarantine = scheduler.quarantine
     if quarantine.set_asides and containment.blocks(scheduler, gang, (ACCOUNT,)):
         return
-    with containment.contained(scheduler, gang, ACCOUNT):
+    try:
         gang.attempt.equivalence = 0
         gang.attempt.rank = order.rank(gang)
         gang.attempt.run_time_s = order.backfill_time_s(gang)
         agenda.account(scheduler, gang)
+    except Exception as error:  # noqa: BLE001  any bug
+        containment.gang_failed(scheduler, gang, error, ACCOUNT)
     if quarantine.set_asides:
         quarantine.release(containment.key_of_gang(gang, ACCOUNT))
 

@@ -116,12 +116,10 @@ class LackOfGpus:
     def refuses(self, gang: Gang) -> bool:
         """Refuses the gang if it stays refused, and with it those behind it that request the same. Returns whether it
         does."""
+        if gang.attempt.refused_at < 0:
+            return False
         rows = np.array([gang.attempt.row], dtype=np.int64)
-        if (
-            gang.attempt.refused_at < 0
-            or not self._lacking(rows).any()
-            or not self._stays_refused(gang)
-        ):
+        if not self._lacking(rows).any() or not self._stays_refused(gang):
             return False
         gang.attempt.refused_at = self._scheduler.state.pending.epoch
         self._first_refused[gang.attempt.equivalence] = gang

@@ -54,7 +54,7 @@ class Verdicts:
             return refused
         then, fewer = self._least.get(wants, (-1, reserved))
         if then == epoch and fewer <= reserved:
-            known = self._by_reserved[fewer].get(request)
-            return refused if known is None else {request: known}
+            known = self._by_reserved[fewer]  # mostly empty
+            return {request: known[request]} if known and request in known else refused
         self._least[wants] = epoch, reserved
         return refused

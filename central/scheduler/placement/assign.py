@@ -44,9 +44,8 @@ def assign(
     snapshot = draft.snapshot
     mark = len(draft.assignments)
     within = among
-    if level in island_masks.PARTS and any(
-        view.gpus or view.share for view in (snapshot.view(spec) for spec, _ in groups)
-    ):
+    views = [snapshot.view(spec) for spec, _ in groups] if level in island_masks.PARTS else ()
+    if [view for view in views if view.gpus or view.share]:
         masks = sequential.gpu_masks(snapshot, groups, level, rows, existing_gpus, among=among)
         if not masks:
             raise DoesNotFit(f"no {level} has enough capacity")

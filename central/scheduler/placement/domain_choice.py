@@ -11,6 +11,7 @@ Design: docs/design/placement.md
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from operator import attrgetter
 
 import numpy as np
 
@@ -86,6 +87,9 @@ def _usable(classes: Sequence[tuple[DomainCapacity, int]]) -> Bools:
     return usable
 
 
+_share = attrgetter("share")
+
+
 class DomainChoice:
     """Chooses where the pods of a request go together."""
 
@@ -111,7 +115,8 @@ class DomainChoice:
         self._of_subgroups, self._tightest = of_subgroups, tightest
         # Equal pods are counted exactly, so the best domain takes them and no other is needed.
         self._limit = limit or (1 if len(self._classes) == 1 else TRIED_DOMAINS)
-        self._gpus = sum(capacity.gpus * count for capacity, count in self._classes)
+        self._gpus = sum([capacity.gpus * count for capacity, count in self._classes])
+        self._part = max([each for each, _ in self._classes], key=_share)  # with the largest share
 
     def candidates(self, level: str) -> Iterator[Ints]:
         """The rows of each domain of the level that may take all pods, best first."""
@@ -133,12 +138,10 @@ class DomainChoice:
 
     def _nodes(self, level: str) -> Ints:
         """The rows of the nodes that may take all pods, or that have a part that may."""
-        snapshot, gpus, none = self._snapshot, self._gpus, np.zeros(0, dtype=np.int64)
-        sharing = any(capacity.share for capacity, _ in self._classes)
-        if len(set(self._request.existing_rows)) > 1 or not (level == NODE or gpus or sharing):
-            return none
-        if gpus > snapshot.most_gpus():
-            return none
+        snapshot, gpus, sharing = self._snapshot, self._gpus, self._part.share > 0
+        apart = len(set(self._request.existing_rows)) > 1
+        if apart or gpus > snapshot.most_gpus() or not (level == NODE or gpus or sharing):
+            return np.zeros(0, dtype=np.int64)
         fits = self._enough(lambda each: each.by_row)
         if level == ISLAND:
             fits &= snapshot.columns.gpus.island >= gpus
@@ -188,7 +191,7 @@ class DomainChoice:
             yield lambda rows: -capacity.by_row.take(rows), int
             yield snapshot.columns.name_rank().take, int
             return
-        part = max((each for each, _ in self._classes), key=lambda each: each.share)
+        part = self._part
         around = list(self._domains_around()) if gpus or part.share else []
         if self._pods and snapshot.mix.varied:
             cost = partial(snapshot.mix.cost, self._pods)
@@ -213,7 +216,7 @@ class DomainChoice:
     def _domains_around(self) -> Iterator[RowKey]:
         """Fullest enclosing domains first: by GPUs, or by capacity for pods without GPUs."""
         snapshot = self._snapshot
-        if self._gpus or any(capacity.share for capacity, _ in self._classes):
+        if self._gpus or self._part.share:
             domain_gpus = snapshot.domain_gpus.refresh()
             if not domain_gpus.single:
                 yield lambda rows: domain_gpus.order_of_rows(rows, self._gpus), int

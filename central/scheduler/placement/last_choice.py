@@ -23,6 +23,8 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
     WorkLimitReached."""
     snapshot, mark = draft.snapshot, len(draft.assignments)
     placed = fit_any(draft, request)
+    if not (snapshot.last_choice.shared or request.failed_rows):
+        return placed
     rows = {each.row for each in placed}
     names = snapshot.last_choice.shared if len(rows) > 1 else ()
     known = snapshot.columns.row

@@ -8,6 +8,7 @@ Design: docs/design/placement.md
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations_with_replacement, groupby
 from operator import attrgetter
 
@@ -74,9 +75,7 @@ def _attempts(
         tried.append(ordered)
         apart = spread and terms is None
         level = _without_part(required, groups)
-        found.append(
-            PlacementRequest(groups, level, rows, gpus, preferred, (), roles, apart, balanced)
-        )
+        found.append(_request(groups, level, rows, gpus, preferred, (), roles, apart, balanced))
     if former := _former_rows(state, pods):
         found = [replace(request, former_rows=former) for request in found]
     return tried, tuple(found)
@@ -374,9 +373,10 @@ def _preferred(state: ClusterState, gang: Gang) -> str:
 
 def _level(state: ClusterState, named: str, tier: int | None) -> str:
     """A level by its name or by its tier; tier 1 is the narrowest."""
+    levels = state.snapshot.columns.domains.levels
     if named or tier is None:
-        return state.network.level_named(named, state.snapshot.columns.domains.levels)
-    return state.network.level_of_tier(tier, state.snapshot.columns.domains.levels)
+        return state.network.level_named(named, levels) if named else ""
+    return state.network.level_of_tier(tier, levels)
 
 
 def _existing_place(state: ClusterState, placed: Sequence[Pod]) -> tuple[tuple[int, ...], int]:
@@ -402,5 +402,6 @@ def _counts(pods: Sequence[Pod]) -> PodCounts:
     return tuple(counts.items())
 
 
+_request = lru_cache(maxsize=1 << 10)(PlacementRequest)  # thousands of gangs ask for the same
 _spec = attrgetter("spec")
 _order = attrgetter("seen.order")

@@ -100,9 +100,8 @@ class PlacementRequest:
         """Returns whether a reservation must keep particular GPUs of a node rather than a number of them. GPU shares
         are reserved by their sum."""
         levels = (self.required, *[subgroup.required for subgroup in self.subgroups])
-        if not any(level in PARTS_OF_NODE for level in levels):
-            return False
-        return not any(spec.share_containers for spec, _ in self.groups)
+        parts = [level for level in levels if level in PARTS_OF_NODE]
+        return bool(parts) and not any(spec.share_containers for spec, _ in self.groups)
 
     def is_for_same_pods(self, other: "PlacementRequest") -> bool:
         """Returns whether the two requests are equal once own_specs have replaced the specs that stand for them."""

@@ -22,6 +22,8 @@ def fit(draft: Draft, request: PlacementRequest, fit_any: Fit) -> list[Assignmen
     """Places as fit_any() does, then exchanges nodes. Raises as it does."""
     snapshot, mark = draft.snapshot, len(draft.assignments)
     placed = fit_any(draft, request)
+    if not request.former_rows:
+        return placed
     rows = {each.row for each in placed}
     former = [row for row in request.former_rows if row not in rows]
     if not former or any(_is_particular(snapshot, each) for each in placed):

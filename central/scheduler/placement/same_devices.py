@@ -77,8 +77,8 @@ def in_turn(snapshot: Snapshot, request: PlacementRequest) -> Generator[None, No
 
 def _aligned(request: PlacementRequest) -> list[tuple[DeviceNeeds, int]]:
     """The needs of pods whose devices must be alike, with the number of pods."""
-    found = ((spec.devices, count) for spec, count in request.groups)
-    return [(needs, count) for needs, count in found if needs is not None and needs.same]
+    groups = request.groups
+    return [(needs, n) for spec, n in groups if (needs := spec.devices) is not None and needs.same]
 
 
 def _rank(

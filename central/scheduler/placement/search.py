@@ -53,8 +53,7 @@ def fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
 
     Raises DoesNotFit, with the draft as it was, or WorkLimitReached: the caller undoes the draft then.
     """
-    same = partial(same_devices.fit, fit_any=_fit)
-    return last_choice.fit(draft, request, partial(returning_pods.fit, fit_any=same))
+    return last_choice.fit(draft, request, _fit_returning)
 
 
 def _fit(draft: Draft, request: PlacementRequest) -> list[Assignment]:
@@ -126,19 +125,15 @@ def _assign(
     """Assigns all pods to the domain, or none. by_role: roles assign them again. Raises WorkLimitReached."""
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
+    mark, meter, held = len(draft.assignments), draft.snapshot.meter, request.existing_gpus
+    balanced = request.balanced and not by_role
     try:
-        with draft.all_or_nothing():
-            assign(
-                draft,
-                request.groups,
-                level,
-                rows,
-                request.existing_gpus,
-                balanced=request.balanced and not by_role,
-                meter=draft.snapshot.meter,
-            )
-    except DoesNotFit:
-        return False
+        assign(draft, request.groups, level, rows, held, balanced=balanced, meter=meter)
+    except BaseException as error:
+        draft.undo(mark)
+        if isinstance(error, DoesNotFit):
+            return False
+        raise
     return True
 
 
@@ -190,3 +185,7 @@ def _fit_roles(
             draft.retake(best)
             return draft.assignments[mark:]
     raise DoesNotFit(explain.reason(snapshot, request))
+
+
+_fit_same = partial(same_devices.fit, fit_any=_fit)
+_fit_returning = partial(returning_pods.fit, fit_any=_fit_same)

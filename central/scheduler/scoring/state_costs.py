@@ -45,7 +45,7 @@ class StateCosts:
         """Returns the costs by row, in parts of a GPU (UNIT)."""
         numbers = self._numbers().take(rows)
         costs = self._table.take(numbers)
-        if costs.min(initial=0) == NOT_COMPUTED:
+        if np.minimum.reduce(costs, initial=0) == NOT_COMPUTED:
             unknown = (costs == NOT_COMPUTED).nonzero()[0]
             self._complete(numbers[unknown], rows[unknown])
             costs[unknown] = self._table[numbers[unknown]]

@@ -143,7 +143,7 @@ class WorkloadMix:
 
     def _forget_if_full(self) -> None:
         assert self._typical is not None, "no pod was counted"
-        if self._typical.is_full or any(states.is_full for states in self._states.values()):
+        if self._typical.is_full or [states for states in self._states.values() if states.is_full]:
             self._typical.forget_states()
             self._states.clear()
             self._costs.clear()

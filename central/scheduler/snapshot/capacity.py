@@ -19,7 +19,7 @@ from central.scheduler.inventory.columns import Columns
 from central.scheduler.scoring.preferences import PreferenceScore
 
 DIRTY_MOST = 1000  # changed rows; with more all are recounted
-FEW = 12  # up to this many changed rows are recounted one by one, which is faster than with arrays
+FEW = 8  # up to this many changed rows are recounted one by one, which is faster than with arrays
 
 
 class LastingCapacity(NamedTuple):

@@ -95,7 +95,7 @@ class DomainGpus:
 
     def _broken_and_order(self, slots: Ints, gpus: int) -> tuple[Ints, Ints]:
         free = self._free[slots]
-        broken: Ints = ((free == self._total[slots]) & (free > gpus)).sum(axis=0)
+        broken: Ints = np.add.reduce((free == self._total[slots]) & (free > gpus), axis=0)
         order = broken * self._weights[-1]
         for weight, of_level in zip(self._weights, free, strict=False):
             if weight:

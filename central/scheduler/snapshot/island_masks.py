@@ -73,7 +73,7 @@ def holding(
         slow = (part & fast).bit_count() < wanted
         return slow, (part & free).bit_count(), open_, next(indices_of(part))
 
-    return sorted(found, key=order)
+    return sorted(found, key=order) if len(found) > 1 else found
 
 
 def capacities(

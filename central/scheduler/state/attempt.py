@@ -107,10 +107,7 @@ class AttemptColumns:
                 column = getattr(self, name)
                 setattr(self, name, np.concatenate([column, np.full_like(column, value)]))
             self._free = [*range(2 * size - 1, size - 1, -1)]
-        row = self._free.pop()
-        for name, value in NEW_ROW.items():
-            getattr(self, name)[row] = value
-        return row
+        return self._free.pop()
 
     def set_rank(self, row: int, rank: Rank) -> None:
         self.tier[row] = (rank[0] << SURPLUS_BITS) + rank[1]

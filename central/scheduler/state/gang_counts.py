@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -58,7 +59,6 @@ class GangCounts:
         counts, pods = cls(), [*members]
         waiting, placed = counts.waiting, counts.placed
         facts = [pod.seen for pod in pods]
-        settings = {*map(_settings, facts)}
         for pod, seen in zip(pods, facts, strict=True):
             phase = seen.phase
             if seen.deleting:
@@ -75,16 +75,13 @@ class GangCounts:
                 counts.running += phase == "Running"
                 counts.succeeded += phase == "Succeeded"
                 counts.failed += phase == "Failed"
-        if settings:
-            counts._set(settings)
+        if facts:
+            counts.created = min(map(_created, facts))
+            for name, value in _combined(frozenset(map(_settings, facts))):
+                setattr(counts, name, value)
         counts.unplaced += len(waiting)
         waiting.sort(key=_rank)
         return counts
-
-    def _set(self, settings: set[tuple[Any, ...]]) -> None:
-        """settings: as _settings() has them, each combination once."""
-        for (name, _, combined), values in zip(_SETTINGS, zip(*settings)):  # noqa: B905  hot path
-            setattr(self, name, combined(values))
 
     def _count_unplaced(self, pod: Pod) -> None:
         """Counts a pod without a node that has ended, is gated, or could not be bound."""
@@ -118,7 +115,6 @@ def _least_given(values: Sequence[int | None]) -> int | None:
 _SETTINGS: tuple[tuple[str, str, Callable[[Sequence[Any]], object]], ...] = (
     ("priority", "priority", max),
     ("least_priority", "priority", min),
-    ("created", "created", min),
     ("label_min", "gang_min", lambda values: max(filter(None, values), default=0)),
     ("required", "topology_required", max),
     ("preferred", "topology_preferred", max),
@@ -131,4 +127,11 @@ _SETTINGS: tuple[tuple[str, str, Callable[[Sequence[Any]], object]], ...] = (
     ("tied", "tied", any),
 )
 _settings: Callable[[PodSeen], tuple[Any, ...]] = attrgetter(*(seen for _, seen, _ in _SETTINGS))
-_rank = attrgetter("seen.order")
+_rank, _created = attrgetter("seen.order"), attrgetter("created")
+
+
+@lru_cache(maxsize=1 << 10)
+def _combined(settings: frozenset[tuple[Any, ...]]) -> list[tuple[str, object]]:
+    """Returns the attributes of GangCounts for members with these settings."""
+    columns = zip(_SETTINGS, zip(*settings, strict=True), strict=True)
+    return [(name, combined(values)) for (name, _, combined), values in columns]

@@ -235,7 +235,8 @@ class Gang:
     @property
     def minimum(self) -> int:
         """The pods that must run together."""
-        return self._declared_minimum - self.collected
+        least = self._declared_minimum
+        return least if self.published.completed <= 0 else least - self.collected
 
     @property
     def collected(self) -> int:
@@ -265,14 +266,8 @@ class Gang:
     def missing(self) -> int:
         """Returns how many more pods must be placed together to reach every minimum; 0: none."""
         group, placed = self.object, len(self.counts.placed)
-        if (
-            group is not None
-            and self.published.completed <= 0
-            and not (group.subgroups or group.task_min or group.declared)
-        ):
-            return max((group.min_member or 1) - placed, 0)  # most, and asked often
-        if group is None:
-            return max(self.minimum - placed, 0)
+        if group is None or not (group.subgroups or group.task_min):
+            return max(self.minimum - placed, 0)  # most, and asked often
         short = self.minimum - placed
         if group.subgroups:
             short = max(short, self.division().missing())

@@ -19,6 +19,7 @@ from central.scheduler.inventory.pods import (
     SEEN_BOUND,
     EvictionBackoff,
     Pod,
+    Work,
     transition,
 )
 from central.scheduler.state import gang_members, reclassification
@@ -462,7 +463,7 @@ def assume(
 
     where, gpus: the node and the mask of planned GPUs of each member."""
     by_name, now, matched = state.nodes, state.now, False
-    fresh = NO_WORK._replace(since=now)
+    fresh = Work(now)
     state.pending.step()
     for pod, name, mask in zip(members, where, gpus, strict=True):
         spec = pod.spec

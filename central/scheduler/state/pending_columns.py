@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from central.model.arrays import Bools, Ints
-from central.scheduler.state.attempt import DUE, AttemptColumns, Outcome, Rank
+from central.scheduler.state.attempt import DUE, NEW_ROW, AttemptColumns, Outcome, Rank
 from central.scheduler.state.gangs import Gang
 
 NAMES_KEPT = 1_000  # of queues, before those that no gang has are dropped
@@ -49,7 +49,8 @@ class PendingColumns(AttemptColumns):
         more."""
         for row in self._released:
             self.at(row).attempt.row = 0
-            self.gangs[row] = self.refusal[row] = None
+        for name, value in NEW_ROW.items() if self._released else ():
+            getattr(self, name)[self._released] = value
         self._free += self._released
         self._released = []
         if len(self.queue_names) > max(NAMES_KEPT, 2 * len(self._in_order)):

@@ -117,6 +117,9 @@ def offers_changed(state: ClusterState) -> None:
 
 def on_assigned(state: ClusterState, pods: Sequence[Pod]) -> None:
     """Plans for the claims of these pods the volumes and devices that their placement took."""
+    pods = [pod for pod in pods if pod.spec.devices is not None or pod.spec.volumes is not None]
+    if not pods:
+        return
     _plan_devices(state, [pod for pod in pods if pod.spec.devices is not None])
     snapshot, storage = state.snapshot, state.podclasses.storage
     claimants: dict[tuple[int, Volumes], list[Pod]] = {}
