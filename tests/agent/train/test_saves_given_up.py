@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.train import undo
-from agent.train.checkpoints import Checkpoints
+from agent.train.checkpoints import Checkpoints, Part
 from tests.agent.train.test_checkpoint_record import Recorded, save
 
 pytestmark = pytest.mark.timeout(60)
@@ -26,6 +26,16 @@ class BreaksTurn(Recorded):
         if self.asked == 3:
             undo.break_turn()
         return False
+
+
+class SlowRecord(Recorded):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.answers = threading.Event(), threading.Event()
+
+    def written(self, name: str, part: Part) -> None:
+        self.begun.set()
+        self.answers.wait()
 
 
 @pytest.fixture(autouse=True)
@@ -96,11 +106,17 @@ def test_a_save_that_ends_after_it_was_given_up_does_not_count(
     made.wait()  # raises nothing
 
 
+@pytest.mark.parametrize("is_written", [False, True])
 def test_who_waits_for_a_save_learns_that_the_turn_is_broken(
-    tmp_path: Path, future: Future[None]
+    tmp_path: Path, future: Future[None], *, is_written: bool
 ) -> None:
-    made = Checkpoints(str(tmp_path), Recorded())
+    """Also while a part that is written is told."""
+    record = SlowRecord()
+    made = Checkpoints(str(tmp_path), record)
     thread = begin(made, future)
+    if is_written:
+        future.set_result(None)
+        assert record.begun.wait(LONG_S)
     failed: list[RuntimeError] = []
 
     def wait() -> None:
@@ -112,6 +128,7 @@ def test_who_waits_for_a_save_learns_that_the_turn_is_broken(
     threading.Timer(0.3, undo.break_turn).start()
     ends(wait)
     assert "a member was lost" in str(failed[0])
+    record.answers.set()
     thread.join(LONG_S)
     assert not thread.is_alive()
 
