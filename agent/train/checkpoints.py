@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from zlib import crc32
 
+from . import undo
 from .agreement import Ranks
 from .client import Answer, CoordinatorError, RequestRefused, Stale, Unreachable
 from .membership import Membership
@@ -27,6 +28,7 @@ _log = logging.getLogger("lockstep_train")
 KEEP = 3
 _ALONE = Ranks()
 MANIFEST = "complete.json"
+_LOOK_S = 0.1
 COMPLETE_WITHIN_S = 600.0  # from the first part that rank 0 wrote to the last of the others
 
 
@@ -169,7 +171,8 @@ class Checkpoints:
         _remove(made)
         _forget(place, lambda of: of == rank or (rank == 0 and of >= parts))
         ranks.all(True)
-        saving = _Saving(name, step, made, place / f"part-{rank}", rank, parts, dict(data or {}))
+        part, known = place / f"part-{rank}", dict(data or {})
+        saving = _Saving(name, step, made, part, rank, parts, known, self._turns)
         self._write(saving, write, _ALONE)
 
     def _write(self, saving: _Saving, write: Callable[[str], Any], ranks: Ranks) -> None:
@@ -220,9 +223,8 @@ class Checkpoints:
         place = self.folder / name
         made = place / "part-0.new"
         known = dict(data or {})
-        saving = _Saving(
-            name, step, made, place / "part-0", ranks.rank, ranks.size, known, together=True
-        )
+        which = (ranks.rank, ranks.size, known, self._turns)
+        saving = _Saving(name, step, made, place / "part-0", *which, together=True)
         self._write(saving, write, ranks)
 
     def latest(self, ranks: Ranks | None = None) -> Saved | None:
@@ -265,27 +267,35 @@ class Checkpoints:
             f"checkpoint {name} is not whole" for name in sorted(torn) if (_step(name) or 0) > least
         ]
 
-    def begin_turn(self) -> None:
-        """Forgets failures of saves that began in earlier turns: those needed a member that is lost."""
+    def give_up(self) -> bool:
+        """Gives up all saves that began until now, which need a member that is lost, and forgets their failures.
+        Returns whether one was under way."""
         self._turns += 1
         self._failed = None
+        running, self._running = self._running, []
+        return any(each.is_alive() for each in running)
 
     def wait(self) -> None:
-        """Waits until all asynchronous parts are written."""
+        """Waits until all asynchronous parts are written. Raises RuntimeError when the turn's collectives are ended
+        meanwhile."""
         for thread in self._running:
-            thread.join()
+            while thread.is_alive():
+                undo.check_whole()
+                thread.join(_LOOK_S)
         self._running.clear()
         self._raise()
 
     def _later(self, saving: _Saving, future: Future[Any], saved: Callable[[], None]) -> None:
-        turn = self._turns
-
         def finish() -> None:
             try:
+                while not future.done():
+                    self._check(saving)
+                    time.sleep(_LOOK_S)
                 future.result()
-                self._finish(saving)
+                if saving.turn == self._turns:
+                    self._finish(saving)
             except BaseException as error:  # noqa: BLE001  PyTorch's CheckpointException is one
-                if turn == self._turns:
+                if saving.turn == self._turns:
                     self._failed = error  # raised by the next save() or wait()
             finally:
                 saved()
@@ -294,6 +304,12 @@ class Checkpoints:
         thread = threading.Thread(target=finish, name="lockstep-save")
         self._running.append(thread)
         thread.start()
+
+    def _check(self, saving: _Saving) -> None:
+        """Raises RuntimeError for a save that is given up, or whose turn is broken."""
+        if saving.turn != self._turns:
+            raise RuntimeError(f"checkpoint {saving.name} is given up, because a member was lost")
+        undo.check_whole()
 
     def _finish(self, saving: _Saving) -> None:
         files = _files(saving.made)
@@ -321,6 +337,7 @@ class Checkpoints:
     def _complete_all(self, saving: _Saving) -> None:
         end, pause_s = time.monotonic() + COMPLETE_WITHIN_S, 0.02
         while not self._record.completed(saving.name, saving.data):
+            self._check(saving)
             if time.monotonic() > end:
                 raise TimeoutError(
                     f"checkpoint {saving.name}: not all of {saving.parts} parts were written within "
@@ -369,6 +386,7 @@ class _Saving:
     rank: int
     parts: int
     data: dict[str, Any]
+    turn: int
     together: bool = False  # all ranks write into one folder
 
 

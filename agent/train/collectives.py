@@ -36,6 +36,8 @@ def abort(before: frozenset[str], leader_port: int) -> int:
     for number, name in sockets().items():
         if name not in before:
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
+                if copy.family == socket.AF_UNIX:
+                    continue  # it has no port, and leads to no other member
                 ports = {copy.getpeername()[1], copy.getsockname()[1]}
                 if number in waited_for or leader_port in ports:
                     copy.shutdown(socket.SHUT_RDWR)

@@ -58,6 +58,7 @@ class Job:
         self._steps = StepWatch(self._tell_standstill)
         self.world: World | None = None  # of the present turn
         self._follows = self._leaves = False
+        self._before = frozenset[str]()  # sockets that were open when the turn began
         self.save_within_s = SAVE_WITHIN_S
 
     def worlds(self) -> Iterator[World]:
@@ -195,8 +196,12 @@ class Job:
         self.world = world
         yield world
         world.settle()
-        with self.busy():
-            self.checkpoints.wait()
+        try:
+            with self.busy():
+                self.checkpoints.wait()
+        except RuntimeError as error:
+            if not (world.ended and world.survives(error)):
+                raise
 
     def _watched_turn(
         self, membership: Membership, world: World, found: Generation
@@ -205,8 +210,8 @@ class Job:
         and its collectives if another member is lost without which no step is taken."""
         undo.begin_turn()
         collectives.forget_meshes()
-        self.checkpoints.begin_turn()
-        before = frozenset(collectives.sockets().values())
+        self.checkpoints.give_up()
+        before = self._before = frozenset(collectives.sockets().values())
         lease = membership.lease
         lease.begin()
         if standstill.VARIABLE not in os.environ:
@@ -243,6 +248,8 @@ class Job:
         waits = place.member in newer.waiting
         if newer.find(place.member, place.incarnation) is None and not waits:
             raise _taken_for_lost(_OTHERS_CONTINUE) from None
+        if self.checkpoints.give_up():  # it may wait for ranks that wait for the lost one
+            collectives.abort(self._before, found.leader_port)
         collectives.leave()
         if not undo.restore():
             return False

@@ -43,7 +43,8 @@ def save(job: Job, step: int, *parts: Any, wait: bool = False) -> None:
         if wait or ends or not dist.is_initialized():
             dcp.save(state, checkpoint_id=path, no_dist=not dist.is_initialized())
             return None
-        return _Written(dcp.async_save(state, checkpoint_id=path, process_group=_group()))
+        answer = dcp.async_save(state, checkpoint_id=path, process_group=_group())
+        return getattr(answer, "upload_completion", answer)  # newer versions return two futures
 
     data = orders[0].state() if orders else None
     job.save(step, write, data=data, together=True)
@@ -180,16 +181,6 @@ def _gathered(value: Any) -> list[Any]:
     every: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(every, value)
     return every
-
-
-class _Written:
-    """A future of PyTorch or its newer pair of futures; result() waits until all is written."""
-
-    def __init__(self, answer: Any) -> None:
-        self._future = getattr(answer, "upload_completion", answer)
-
-    def result(self) -> None:
-        self._future.result()
 
 
 def _group() -> Any:

@@ -144,7 +144,9 @@ def _send(parts: list[Any], source: int, *, is_new: bool, begins: bool) -> None:
         )
     align_divided(divided)
     dist.broadcast_object_list(outline, src=source, device=torch.device(device))
-    marks = list(_marks(outline[0])) if not mine else own
+    marks = own if mine else []
+    if not mine:
+        _replaced(outline[0], TensorMark, marks.append)
     received = []
     for number, each in enumerate(marks):
         if getattr(each, "divided", is_divided(each)):
@@ -237,35 +239,28 @@ class TensorMark:
 
 def _outline(state: Any, tensors: list[Any]) -> Any:
     """The state with a mark for each tensor; the tensors are appended in the marks' order."""
-    if torch.is_tensor(state):
-        tensors.append(state)
-        return TensorMark(state)
-    if isinstance(state, dict):
-        return {key: _outline(value, tensors) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_outline(value, tensors) for value in state)
-    return state
 
+    def mark(tensor: Any) -> TensorMark:
+        tensors.append(tensor)
+        return TensorMark(tensor)
 
-def _marks(outline: Any) -> Iterator[TensorMark]:
-    if isinstance(outline, TensorMark):
-        yield outline
-    elif isinstance(outline, dict):
-        for value in outline.values():
-            yield from _marks(value)
-    elif isinstance(outline, (list, tuple)):
-        for value in outline:
-            yield from _marks(value)
+    return _replaced(state, torch.Tensor, mark)
 
 
 def _filled(outline: Any, tensors: Iterator[Any]) -> Any:
-    if isinstance(outline, TensorMark):
-        return next(tensors)
-    if isinstance(outline, dict):
-        return {key: _filled(value, tensors) for key, value in outline.items()}
-    if isinstance(outline, (list, tuple)):
-        return type(outline)(_filled(value, tensors) for value in outline)
-    return outline
+    return _replaced(outline, TensorMark, lambda _: next(tensors))
+
+
+def _replaced(state: Any, kind: type, replace: Callable[[Any], Any]) -> Any:
+    """Returns the state with all values of a kind replaced, in a fixed order."""
+    if isinstance(state, kind):
+        return replace(state)
+    if isinstance(state, dict):
+        return {key: _replaced(value, kind, replace) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        make = getattr(state, "_make", type(state))  # of a namedtuple, which takes no iterable
+        return make(_replaced(value, kind, replace) for value in state)
+    return state
 
 
 def _broadcast(tensor: Any, source: int, device: str) -> Any:

@@ -69,10 +69,14 @@ class World:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        survives = error is not None and self._survives is not None and self._survives(error)
+        survives = error is not None and self.survives(error)
         if survives:
             self._agreement, self.ended = None, True
         return survives
+
+    def survives(self, error: BaseException) -> bool:
+        """Returns whether this process goes on after an error, because a member is lost."""
+        return self._survives is not None and self._survives(error)
 
     @property
     def scale_changed(self) -> bool:

@@ -232,7 +232,7 @@ def test_a_failure_counts_in_the_turn_of_its_save(tmp_path: Path, ends_late: boo
             future.set_exception(SystemExit("a member is lost"))
             made._running[0].join()
         if is_later:
-            made.begin_turn()
+            made.give_up()
         if ends_late:
             future.set_exception(SystemExit("a member is lost"))
         if is_later:
