@@ -199,11 +199,8 @@ def restore_gangs(gangs: Mapping[GangKey, Gang], memory: SchedulerMemory) -> Non
         attempt.reason, attempt.partial_since = kept.reason, kept.partial_since
         attempt.bind_failures = kept.bind_failures
         attempt.failures_handled, attempt.ran = kept.failures_handled, kept.ran
-        gang.started, gang.preemption, gang.published = (
-            kept.started,
-            kept.preemption,
-            kept.published,
-        )
+        gang.started, gang.preemption = kept.started, kept.preemption
+        gang.published = kept.published
         if not any(pod.evicting for pod in gang.members.values()):
             gang.preemption.preempted_for = ""
 
@@ -222,10 +219,8 @@ def restore_counts(fresh: Scheduler, memory: SchedulerMemory) -> None:
     pending, gangs = fresh.state.pending, fresh.state.gangs
     fresh.queues.adopt_histories(memory.queues)
     pending.continue_from(memory.pending)
-    fresh.queue_statuses, fresh.hypernode_statuses = (
-        memory.queue_statuses,
-        memory.hypernode_statuses,
-    )
+    fresh.queue_statuses = memory.queue_statuses
+    fresh.hypernode_statuses = memory.hypernode_statuses
     fresh.device_usage, fresh.elastic.histories = memory.device_usage, memory.resizes
     fresh.preemption.time_sharing.restore(memory.runs, gangs)
     fresh.elastic.unready.failed = memory.runs.failed_starts

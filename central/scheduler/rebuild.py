@@ -108,6 +108,8 @@ def rebuild(scheduler: Scheduler, *guilty: Fact) -> None:
         except Exception as error:  # noqa: BLE001  the old state is still whole, so it is built again
             why, fact = error, None
         else:
+            for uid in scheduler.state.owners.gone:
+                fresh.state.owners.forget_owner(uid)
             scheduler.adopt(fresh)
             return
         if fact is not None:

@@ -96,6 +96,9 @@ class MatchingPodCounts:
             self.soft_tainted.add(row)
         for domains in self._domains.values():
             domains.put(row, node.labels if node else {})
+        # Others are built again when they are read, without the names of nodes that have gone.
+        few = 4 * self._rows
+        self._domains = {key: of for key, of in self._domains.items() if len(of.names) <= few}
 
     def _grow(self, rows: int) -> None:
         more = np.zeros(rows - self._rows, dtype=np.int64)

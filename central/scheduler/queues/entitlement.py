@@ -61,17 +61,16 @@ def would_be_reclaimed(queues: Queues, gang: Gang) -> bool:
             table, will_use = _table(queues, resource), queue.used.get(resource, 0) + amount
             if will_use <= table.own_amount(queue) or not queues.is_shared(resource):
                 continue
-            others = [o for o in table.entitled(queue.parent) if o is not queue and o.is_waiting]
+            others = [o for o in table.entitled(queue.parent) if o is not queue]
             most = max(0, fair_shares(queues, resource)[queue.parent.name] - will_use)
             if sum(min(table.own_amount(o), table.demand(o).demand) for o in others) <= most:
                 continue
-            asked = [(o, _asks(o, resource)) for o in others]
-            due = [
-                min(table.own_amount(o), o.used.get(resource, 0) + number)
-                for o, number in asked
-                if number
-            ]
-            if sum(due) > most:
+            claimed = due = 0
+            for other in others:
+                own, uses = table.own_amount(other), other.used.get(resource, 0)
+                asks = _asks(other, resource) if other.is_waiting else 0
+                claimed, due = claimed + asks, due + min(own, uses + asks)
+            if claimed and due > most:
                 return True
     return False
 

@@ -11,7 +11,15 @@ import pytest
 
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, Evict
-from central.model.facts import Fact, NodeReported, OwnerSeen, PodGone, PodSeen, QueueSeen
+from central.model.facts import (
+    Fact,
+    NodeReported,
+    OwnerGone,
+    OwnerSeen,
+    PodGone,
+    PodSeen,
+    QueueSeen,
+)
 from central.model.volumes import VolumeSeen
 from central.scheduler import apply as apply_module
 from central.scheduler import partial_gangs, rebuild
@@ -336,3 +344,15 @@ def test_nics_of_a_report_that_is_lost_are_not_planned() -> None:
     rebuild.rebuild(scheduler, report)
     assert not scheduler.state.nodes["n0"].planned_nics
     check_invariants(scheduler)
+
+
+def test_a_controller_that_has_gone_is_forgotten_with_its_last_pod() -> None:
+    scheduler = new_scheduler(factories.LEVELS)
+    owner = OwnerSeen("rs-1", "replicaset/web-1", "deployment/web", gang_min=1)
+    pod = replace(factories.pod("a", 1), owner="rs-1", owner_name="replicaset/web-1")
+    schedule_once(scheduler, [factories.node("n1"), owner, pod], 0.0)
+    schedule_once(scheduler, [OwnerGone("rs-1")], 1.0)
+    rebuild.rebuild(scheduler)
+    assert scheduler.state.owners.seen, "its settings stay in effect for the pod"
+    schedule_once(scheduler, [PodGone("uid-a")], 2.0)
+    assert not scheduler.state.owners.seen

@@ -199,3 +199,16 @@ def test_claims_and_nodes_that_are_gone_leave_nothing() -> None:
     found.put_limits("n0", {"csi": 3})
     found.put_limits("n0", {})
     assert found.recorded_limits() == []
+
+
+def test_host_names_of_nodes_that_have_gone_are_forgotten() -> None:
+    """Each node of an autoscaled cluster has a name that never comes again."""
+    found = counts()
+    assert len(found.domains("host").names) == 0
+    for number in range(1000):
+        found.put_node(3, None, 4)
+        found.put_node(3, node(f"m{number}", labels={"host": f"m{number}"}), 4)
+        domains = found.domains("host")
+        assert domains.names[domains.of[3]] == f"m{number}"
+        assert domains.of[:3].tolist() == [-1, -1, -1]
+    assert len(found.domains("host").names) < 200

@@ -4,7 +4,7 @@ from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, QueueGone
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.cycle import schedule_once
-from central.scheduler.queues.entitlement import fair_shares, scarce_shares
+from central.scheduler.queues.entitlement import fair_shares, scarce_shares, would_be_reclaimed
 from central.scheduler.scheduler import Scheduler
 from tests.central import factories
 from tests.central.scheduler.queues.queued_gangs import gangs, nodes, played, queue, used
@@ -90,3 +90,23 @@ def test_a_queue_that_says_the_same_again_changes_nothing() -> None:
     schedule_once(scheduler, [queue("a"), QueueGone("never-seen")], 1.0)
     assert scheduler.queues.version == version
     assert scheduler.queues.by_name["a"] is tree
+
+
+def test_what_others_keep_of_their_deserved_amounts_is_not_left_for_a_reclaimer() -> None:
+    """Of 16 GPUs queue b uses the 8 that it deserves, and asks for none. If the gang of queue q got 8, where 4 are
+    deserved, the gang of queue a would reclaim the 4 that it deserves from q."""
+    scheduler, _ = played(
+        *(*nodes(16), queue("x"), queue("b", deserved=8), *gangs(1, "x", 1, 8)),
+        *gangs(1, "b", 1, 8),
+    )
+    assert (used(scheduler, "b"), used(scheduler, "x")) == (8, 8)
+    schedule_once(
+        scheduler,
+        [
+            *(queue("x", reclaimable=False), queue("q", deserved=4), queue("a", deserved=4)),
+            *(*gangs(1, "q", 1, 8), *gangs(1, "a", 1, 4)),
+        ],
+        1.0,
+    )
+    assert would_be_reclaimed(scheduler.queues, scheduler.state.gangs["ns", "q000", True])
+    assert not would_be_reclaimed(scheduler.queues, scheduler.state.gangs["ns", "a000", True])

@@ -208,3 +208,15 @@ def test_a_whole_device_more_exceeds_no_demand() -> None:
     """The queue with the largest remainder asks for 8 tenths of the last device only; the other takes the rest."""
     queues = [QueueDemand(1, 18), QueueDemand(1, 50)]
     assert in_whole_devices([17, 3], queues, 10) == [18, 2]
+
+
+def test_a_queue_whose_demand_is_met_keeps_its_part_of_a_device() -> None:
+    """Else the last device would go whole to the queue that uses more."""
+    queues = [QueueDemand(1, 5), QueueDemand(1, 100, used=20)]
+    assert divide(30, queues) == [5, 25]
+    assert in_whole_devices([5, 25], queues, 10) == [5, 25]
+
+
+def test_vessels_without_width_are_full_only_where_all_are() -> None:
+    assert water_fill(10, [Bounds(0, 0, 4), Bounds(1, 0, 6)]) == [4, 6]
+    assert water_fill(2, [Bounds(0, 2, 5)]) == [2]
