@@ -134,7 +134,7 @@ class World:
             case Evict():
                 yield from self._evict(decision, now)
             case Create() | Delete() | SetStatus() | Patch():
-                if isinstance(decision, Delete) and decision.grace_s:
+                if isinstance(decision, Delete) and decision.grace_s and decision.uid in self.pods:
                     plan = self.pods[decision.uid].plan
                     grace_s = min(plan.grace_s, decision.grace_s)
                     self.pods[decision.uid].plan = replace(plan, grace_s=grace_s)

@@ -2,7 +2,12 @@
 
 import pytest
 
+from central.model.decisions import Delete
+from central.model.facts import Answered
+from central.simulator import scenario
+from central.simulator.documents import SourceLocation
 from central.simulator.simulation_result import SimulationResult
+from central.simulator.world import World
 from tests.experiments.elastic import Json, template
 from tests.experiments.elastic import simulate as play
 
@@ -97,3 +102,10 @@ def test_a_member_that_leaves_for_others_ends_as_a_victim_does(
     result = story(job, new)
     assert [each.at_s for each in result.placed if each.pod == "new"] == [placed_s]
     assert not result.evicted
+
+
+def test_the_deletion_of_a_pod_that_is_gone_is_answered_with_a_grace_period_too() -> None:
+    read = scenario.read([(SourceLocation("story", 0), machine())], ("lockstep",), ())
+    world = World(read, SimulationResult())
+    delete = Delete("Pod", "default", "old", "no such uid", "why", grace_s=3)
+    assert [*world.apply_decision(delete, 0.0)] == [Answered("Delete", "Pod", "default", "old")]
