@@ -87,23 +87,20 @@ class Plain:
         used: dict[str, int],
         shares: dict[str, int],
         *,
-        compares: bool,
-        lasted_s: float,
+        by_past: bool,
     ) -> None:
-        """used: for so long."""
-        self.queues = {queue.name: queue for queue in queues}
+        """by_past: past use orders queues, and shares bound what their priorities do."""
+        self.queues, self.by_past = {queue.name: queue for queue in queues}, by_past
         self.used, self.shares = dict(used), shares
         self.pods_used = dict(used)  # what runs already are pods of one GPU
-        self.received = {
-            name: max(0.0, lasted_s * self.above(name, used[name], used[name])) for name in used
-        }
         self.free = NODES * 8 - sum(used[name] for name in used if name.startswith("q"))
         self.lines: dict[str, list[Waiting]] = {}
         for gang in waiting:
             self.lines.setdefault(gang.queue, []).append(gang)
         self.is_backfill: set[str] = set()
         self.barred = sorted(name for name in self.lines if not name.startswith("q"))
-        self.compares = compares and len(self.lines) - len(self.barred) > 1
+        unlike = len({queue.priority for queue in queues}) > 1
+        self.compares = (unlike or not by_past) and len(self.lines) - len(self.barred) > 1
         for name in self.lines:
             self.sort(name)
 
@@ -169,8 +166,9 @@ class Plain:
         return any(name in self.path(queue) for queue, line in self.lines.items() if line)
 
     def level(self, name: str) -> tuple[object, ...]:
-        """The documented order: within the share, below the deserved amount, the queue's priority, what it has received
-        if it exceeds its share, usage now and then, the gang's priority."""
+        """The documented order: within the share, below the deserved amount, the queue's priority, usage now and
+        then, the gang's priority. What a queue has received before its first gang waited gives no credit. By the past: below the deserved amount, the
+        queue's priority within the share and the lowest of its siblings above."""
         gang, queue = self.lines[self.next_leaf(name)][0], self.queues[name]
         exceeds = self.compares and self.exceeds(name, gang)
         deserved, used = dict(queue.deserved).get(GPU, 0), self.used.get(name, 0)
@@ -181,9 +179,14 @@ class Plain:
 
         pods = self.pods_used.get(name, 0)
         levels = share(used, pods), share(used + gang.need, pods + gang.next_pods)
-        received = self.received[name] if exceeds else 0.0
         rank = (-gang.priority, gang.created, name)
-        return (exceeds, is_rich, -queue.priority, received, *levels, *rank)
+        urgency = queue.priority
+        if self.by_past and exceeds:
+            urgency = min(
+                each.priority for each in self.queues.values() if each.parent == queue.parent
+            )
+        above = exceeds and not self.by_past
+        return (above, is_rich, -urgency, *levels, *rank)
 
     def above(self, name: str, amount: int, pods: int) -> float:
         """The dominant share above the deserved amount, by weight."""
@@ -254,6 +257,6 @@ def test_gangs_are_tried_in_the_documented_order(
     schedule_once(made, [fact for gang in waiting for fact in gang.facts], 10.0 + lasted_s)
     shares = fair_shares(made.queues, GPU_EQUIVALENTS)
     shares = {name: share // GPU_UNITS for name, share in shares.items()}
-    rules = Plain(queues, waiting, used, shares, compares=not half_life_s, lasted_s=lasted_s)
+    rules = Plain(queues, waiting, used, shares, by_past=half_life_s > 0)
     expected = [*rules.order()]
     assert tried[: len(expected)] == expected
