@@ -47,13 +47,17 @@ class LauncherReports:
         self._sender = ReportSender(membership)
         self._steps: StepFile | None = None
         self._told: tuple[int, Progress] | None = None
-        self._thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def follow(self, steps: StepFile) -> None:
         """Follows the files of a generation that starts now."""
         self._steps = steps
-        if not self._thread.is_alive():
-            self._thread.start()
+        if (
+            self._thread is None or not self._thread.is_alive()
+        ):  # a report that failed ends no training
+            thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
+            self._thread = thread
+            thread.start()
 
     def _send_all(self) -> None:
         while True:

@@ -30,8 +30,9 @@ def leave(state: ClusterState, pod: Pod) -> None:
     if gang is not None:
         gang.members.pop(pod.seen.uid, None)
         gang.published.completed += pod.seen.phase == "Succeeded"
-        if not gang.members and pod.seen.phase == "Succeeded":
-            gang.published.completed = 0  # all have; pods that come now are another run
+        if not gang.members and pod.seen.phase == "Succeeded" and not gang.published.of_job:
+            # All have, and pods that come now are another run. A Job may make one anew, and says when it restarts.
+            gang.published.completed = 0
         gang.invalidate_counts()
         state.pending.changed(gang)
         _drop_if_empty(state, gang)

@@ -58,11 +58,19 @@ def _nothing() -> Iterator[None]:
     yield
 
 
+class Away:
+    """A coordinator that cannot be reached."""
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        raise Unreachable(path)
+
+
 class Played:
     """generations: those that become live, one after the other; None: there is no further one."""
 
     place = PLACE
     left_by_plan = False
+    client = Away()
 
     def __init__(self, *generations: Generation | Exception | None) -> None:
         self._left = list(generations)

@@ -62,6 +62,16 @@ def test_a_replacement_joins_the_rest_of_the_gang(falls: bool) -> None:
     assert api.phase() == "Completed"
 
 
+def test_a_replacement_runs_though_the_others_were_collected_before_it_was_created() -> None:
+    """For a moment the gang has no pods: that is no other run of the Job."""
+    api = started(2)
+    api.end("j-w-0")
+    api.evict("j-w-1")
+    api.evict("j-w-0")
+    api.settle()
+    assert api.pods() == {"j-w-1": "Running"}
+
+
 def test_a_restarted_pod_runs_again() -> None:
     api = started(2, "PodFailed RestartTask")
     collect(api, "j-w-0")
