@@ -60,18 +60,20 @@ class Settings:
         "the container if one is missing; never: none (default %(default)s)",
         ("auto", "always", "never"),
     )
+    # -1: none.
     imex_channel: int = _flag(
         "--imex-channel NUMBER",
         "IMEX channel for containers with whole GPUs, for NVLink between machines (default none); "
         "the node must have /dev/nvidia-caps-imex-channels/channelNUMBER and run nvidia-imex",
         -1,
-    )  # -1: none
+    )
+    # On the host, in containers with GPUs.
     driver_mount: tuple[tuple[str, str], ...] = _flag(
         "--driver-mount HOST:CONTAINER",
         "directory of the host to mount, read only, into containers with GPUs, where no runtime of "
         "NVIDIA adds the driver's libraries, as on GKE (default none)",
         (),
-    )  # on the host, in containers with GPUs
+    )
     share_gpus: str = _flag(
         "--share-gpus GPUS",
         "GPUs that pods may share (lockstep.dev/gpu-share), and how memory caps are enforced: "
@@ -136,12 +138,13 @@ class Settings:
         "virtual functions (vf+pf=mlx5_0: of this NIC)",
         ("auto",),
     )
+    # 0: derived from the NICs' limits.
     rdma_shares: int = _flag(
         "--rdma-shares N",
         "shares per RDMA NIC, each for one pod; auto: as many pods with the default limit as "
         "fit in the limit of the cgroup of all pods, 16 if there is no limit (default auto)",
         0,
-    )  # 0: derived from the NICs' limits
+    )
     rdma_rails: tuple[str, ...] = _flag(
         "--rdma-rails NICS",
         "NICs to offer by rail, as lockstep.dev/rail-0 and on instead of lockstep.dev/rdma: none; "
@@ -159,11 +162,12 @@ class Settings:
         "the host's /sys/fs/cgroup, writable; pods' RDMA and GPU memory limits are written "
         "there (default none are written)",
     )
+    # -1: no limit.
     rdma_hca_handles: int = _flag(
         "--rdma-hca-handles N",
         "default limit of RDMA contexts for a pod on each of its RDMA NICs (default max)",
         -1,
-    )  # -1: no limit
+    )
     rdma_hca_objects: int = _flag(
         "--rdma-hca-objects N",
         "default limit of RDMA objects (queue pairs, memory regions, ...) for a pod on each of its RDMA NICs "

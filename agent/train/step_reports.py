@@ -52,12 +52,11 @@ class LauncherReports:
     def follow(self, steps: StepFile) -> None:
         """Follows the files of a generation that starts now."""
         self._steps = steps
-        if (
-            self._thread is None or not self._thread.is_alive()
-        ):  # a report that failed ends no training
-            thread = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
-            self._thread = thread
-            thread.start()
+        if self._thread is None or not self._thread.is_alive():
+            # A thread that a failure ended is replaced: without reports training goes on.
+            send = threading.Thread(target=self._send_all, name="lockstep-report", daemon=True)
+            self._thread = send
+            send.start()
 
     def _send_all(self) -> None:
         while True:

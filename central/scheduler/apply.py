@@ -68,9 +68,8 @@ HANDLERS: dict[type, Handler] = {
     **dict.fromkeys(get_args(DeviceFact), lambda s, fact: handlers.devices_changed(s.state, fact)),
     facts.DeviceClassSeen: lambda s, fact: handlers.device_class(s.state, fact),
     facts.Answered: _answered,
-    facts.BindDone: lambda scheduler, fact: (
-        None
-    ),  # assumed before; the watch delivers the pod's node
+    # Assumed before; the watch delivers the pod's node.
+    facts.BindDone: lambda scheduler, fact: None,
     facts.OwnerGone: lambda scheduler, fact: scheduler.state.owners.forget_owner(fact.uid),
     facts.MemoryExceeded: lambda scheduler, fact: scheduler.device_usage.gpu_memory.apply(
         scheduler.state, fact

@@ -53,9 +53,8 @@ class Policy:
     mig_fractions: tuple[tuple[str, Fraction], ...] = ()  # of one GPU, by MIG resource
     elastic_headroom: float = 0.0  # share of the capacity that surplus of elastic gangs leaves free
     share_by_weight: frozenset[str] = frozenset()  # see Queues.is_claimed()
-    start_within_s: float = (
-        defaults.START_WITHIN_S
-    )  # before a gang that is not ready is evicted; 0: never
+    # Before a gang that is not ready is evicted; 0: never.
+    start_within_s: float = defaults.START_WITHIN_S
 
 
 @dataclass(slots=True, eq=False)

@@ -341,7 +341,7 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
     if mode not in (EXACT, ALL):
         raise FieldError(f"{field}.allocationMode: {mode!r} is not supported")
     count = raw.get("count", 1)
-    if type(count) is not int or count < 1:
+    if type(count) is not int or not 0 < count < 2**63:
         raise FieldError(f"{field}.count: not a number from 1 to {limits.CLAIM_DEVICES}")
     return DeviceRequest(
         name,

@@ -101,9 +101,8 @@ class NodeDevices:
         self.consumes = [consumes for _, consumes, *_ in kinds]
         # By kind, the counters by number that are the capacities of a shared device. None: it is not shared.
         self.shares = [shares for _, _, shares, _ in kinds]
-        self.unready = [
-            unready for *_, unready in kinds
-        ]  # by kind: there are conditions for the binding
+        # By kind: there are conditions for the binding.
+        self.unready = [unready for *_, unready in kinds]
         self.free = [len(each) for each in self._free]
         # Also what is left of counters: a pattern uses kinds and counters alike. Counters come after the kinds.
         self.left: list[Fraction | int] = [*self.free, *(counters.get(key, 0) for key in numbers)]

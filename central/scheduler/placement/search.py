@@ -125,15 +125,13 @@ def _assign(
     """Assigns all pods to the domain, or none. by_role: roles assign them again. Raises WorkLimitReached."""
     if request.existing_rows and not by_role:
         rows = _near_existing(draft.snapshot, request, rows)
-    mark, meter, held = len(draft.assignments), draft.snapshot.meter, request.existing_gpus
+    meter, held = draft.snapshot.meter, request.existing_gpus
     balanced = request.balanced and not by_role
     try:
-        assign(draft, request.groups, level, rows, held, balanced=balanced, meter=meter)
-    except BaseException as error:
-        draft.undo(mark)
-        if isinstance(error, DoesNotFit):
-            return False
-        raise
+        with draft.all_or_nothing():
+            assign(draft, request.groups, level, rows, held, balanced=balanced, meter=meter)
+    except DoesNotFit:
+        return False
     return True
 
 

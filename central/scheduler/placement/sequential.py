@@ -57,9 +57,8 @@ def _affects(snapshot: Snapshot, spec: PodSpec, count: int, groups: PodCounts) -
         if any(pod_counts.matched_by(apart.peers, other) for other in others):
             return True
         own = count > 1 and pod_counts.matched_by(apart.peers, spec)
-        if (
-            own and not pod_counts.domains(apart.key).single()
-        ):  # one pod per node is counted exactly
+        # One pod per node is counted exactly.
+        if own and not pod_counts.domains(apart.key).single():
             return True
     for spread in rules.spread:
         if any(pod_counts.matched_by(spread.peers, other) for other in peers):

@@ -116,7 +116,7 @@ def _on_one_node(state: ClusterState, name: str, masks: list[int]) -> str:
     gpus = 0
     for mask in masks:
         gpus |= mask
-    if shape is not None and gpus and [part for part in shape.islands if not gpus & ~part]:
+    if shape is not None and gpus and any(not gpus & ~island for island in shape.islands):
         return f"in one {ISLAND} of {NODE} {name}"
     return f"on {NODE} {name}"
 

@@ -349,6 +349,7 @@ EXACTLY = "spec/devices/requests/0/exactly"
         (f"{EXACTLY}/derivedAttributes", [1], "exactly.derivedAttributes: not supported"),
         (f"{EXACTLY}/allocationMode", "Some", "exactly.allocationMode: 'Some' is not supported"),
         (f"{EXACTLY}/count", 33, "spec.devices.requests: 34 devices in all, more than 32"),
+        (f"{EXACTLY}/count", 2**63, "exactly.count: not a number from 1 to 32"),
         (f"{EXACTLY}/count", 0, "exactly.count: not a number from 1 to 32"),
         (f"{EXACTLY}/selectors", [{"new": 1}], "exactly.selectors: only cel is supported"),
         (
