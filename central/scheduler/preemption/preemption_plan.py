@@ -16,6 +16,7 @@ from itertools import chain, islice
 import numpy as np
 
 from central.model.arrays import Bools, Ints
+from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import victim_bounds
@@ -24,7 +25,7 @@ from central.scheduler.preemption.preemption_request import (
     PreemptionPlan,
     PreemptionRequest,
 )
-from central.scheduler.preemption.victims import VictimSearch
+from central.scheduler.preemption.victims import VictimSearch, alike, largest_group
 from central.scheduler.queues.queue_tree import sums_of
 from central.scheduler.queues.shortfall import GANGS
 from central.scheduler.reservation.release_forecast import fits_when_empty
@@ -46,11 +47,15 @@ def find_victims(context: PreemptionContext, request: PreemptionRequest) -> Pree
     shared = any(podclass.share_containers for podclass in classes)
     if request.quota:
         return _from_those_that_count(context, request) or search_everywhere(context, request)
-    unlike = len(placement.groups) != 1 or placement.subgroups
     # What shares and whole GPUs free is no sum.
-    if unlike or shared or request.spares_minimum(request.gang):
+    if shared or request.spares_minimum(request.gang):
         return search_everywhere(context, request)
-    return _Narrowed(context, request).find()
+    # Bounds see one kind of pods, and no victims whose leaving lifts a rule.
+    unseen = not alike(placement) or any(is_interpod(spec) for spec, _ in placement.groups)
+    if unseen and context.candidates.table.entries.used <= FEW:
+        return search_everywhere(context, request)
+    found = _Narrowed(context, request).find()
+    return search_everywhere(context, request) if found is None and unseen else found
 
 
 def _from_those_that_count(
@@ -123,10 +128,7 @@ def search_everywhere(
     search = whole_search(context, request)
     if not search.may_free_quota():
         return None
-    domains = [rows for rows in _domains(snapshot, placement) if search.may_fit(rows)]
-    if len(placement.groups) == 1 and not placement.subgroups:
-        return search.plan_equal_pods(domains)
-    return search.plan_unlike_pods(domains)
+    return search.plan([rows for rows in _domains(snapshot, placement) if search.may_fit(rows)])
 
 
 def _usable(context: PreemptionContext, request: PreemptionRequest) -> Bools:
@@ -148,20 +150,24 @@ def _allowed(context: PreemptionContext, request: PreemptionRequest) -> Bools:
 
 
 class _Narrowed:
-    """A search for a gang of equal pods, in parts of the cluster: those first where victims cost least."""
+    """A search in parts of the cluster: those first where victims for the largest group cost least."""
 
     def __init__(self, context: PreemptionContext, request: PreemptionRequest) -> None:
         self._context, self._request = context, request
         self._snapshot = context.state.snapshot
-        ((spec, count),) = request.placement.groups
-        self._count = count
+        spec, self._count = largest_group(self._snapshot, request.placement)
         self._on_node = request.placement.required in island_masks.ON_NODE
         self._table = context.candidates.table.refresh()
         self._allowed, self._usable = _allowed(context, request), _usable(context, request)
-        pods = count if self._on_node or count == 1 else 0
+        pods = self._count if self._on_node or self._count == 1 else 0
         self._bounds = context.candidates.bounds(spec, pods)
         self._bounds.update(self._snapshot, self._table, self._allowed, self._usable, request.now)
         self._snapshot.meter.spend_rows(self._table.entries.used)
+        # Where pods of other groups fit without victims.
+        self._fits_others = np.zeros_like(self._usable)
+        for other, _ in request.placement.groups:
+            if other != spec:
+                self._fits_others |= self._snapshot.view(other).refresh().by_row > 0
 
     def find(self) -> PreemptionPlan | None:
         """The plan of the first part of which it is certain that no other can be better. Searches a part that
@@ -244,6 +250,8 @@ class _Narrowed:
         slots = table.slots_on(usable, self._allowed)
         if not (len(slots) or len(table.leaving(usable))):
             return None
+        if not placement.required:
+            usable |= self._fits_others & self._usable
         if not placement.required or placement.required not in island_masks.ON_NODE:
             usable[table.rows_of(slots)] = True  # what a gang frees elsewhere counts too
             usable &= self._usable
@@ -252,7 +260,7 @@ class _Narrowed:
         domains = [*_domains(self._snapshot, placement, usable)]
         if self._count > 1 or placement.required:  # else the bounds have told
             domains = [rows for rows in domains if search.may_fit(rows)]
-        return search.plan_equal_pods(domains)
+        return search.plan(domains)
 
     def _is_best(self, plan: PreemptionPlan, next_bound: victim_bounds.Bound | None) -> bool:
         if next_bound is None or not plan.victims:

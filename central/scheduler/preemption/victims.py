@@ -4,7 +4,8 @@ domain.
 Design: docs/design/evictions.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter, itemgetter
@@ -14,7 +15,9 @@ import numpy as np
 from central.model.arrays import Bools, Ints
 from central.model.facts import PodSpec
 from central.scheduler import placement
+from central.scheduler.filters.interpod import is_interpod
 from central.scheduler.inventory.pods import Pod
+from central.scheduler.placement import PlacementRequest
 from central.scheduler.preemption import exact_search, harm, independent_units, least_harm
 from central.scheduler.preemption.independent_units import SingleRowGangs
 from central.scheduler.preemption.least_harm import QUOTA, EvictionUnit, LeastHarmProblem
@@ -27,13 +30,15 @@ from central.scheduler.preemption.victim_gangs import MEMBER_UNITS, VictimGangs
 from central.scheduler.preemption.victim_units import VictimUnits
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
+from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
+from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import WorkLimitReached
 
 MAX_STEPS = 4_000  # of the exact search, in all domains together
 MAX_EXACT_UNITS = 40  # in a domain; with more, the choice is good but not proven best
 MAX_DOMAINS = 8  # domains that get a trial placement, least harm first
-MAX_TRIALS = 200  # trial placements for a gang of unlike pods
+MAX_TRIALS = 200  # trial placements where counts do not tell what is needed
 HARM_PARTS = 7  # of harm.Harm
 
 Planned = tuple[harm.Harm, PreemptionPlan]
@@ -45,6 +50,7 @@ class _Chosen:
 
     problem: what the units solve, if there may be a better answer."""
 
+    rows: Ints  # of the domain
     gangs: Ints | None = None
     least: harm.Harm = harm.MAX_HARM  # of the gangs
     units: list[EvictionUnit] | None = None
@@ -81,6 +87,7 @@ class VictimSearch:
         """usable: by row. slots: of the gangs that may be evicted, in the table of victims. leaving: all pods that are
         terminating, or will be in any case."""
         self._context, self._request = context, preemption.placement
+        self._counted = largest_group(context.state.snapshot, self._request)
         self._extra_check, self._accepts = preemption.extra_check, preemption.accepts
         snapshot = self._snapshot = context.state.snapshot
         fits = np.zeros(len(usable), dtype=np.bool_)
@@ -95,6 +102,9 @@ class VictimSearch:
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
+        # A victim's amounts do not say which rules between pods, volumes or devices it lifts.
+        ruled = any(is_interpod(spec) for spec, _ in self._request.groups)
+        self._seen_by_counts = alike(self._request) and not (self._mixed or ruled)
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._fits_now = self._fits_without(self._terminating)
 
@@ -127,14 +137,12 @@ class VictimSearch:
             self._upper_bounds[spec][rows].sum() >= count for spec, count in self._request.groups
         )
 
-    def plan_equal_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """Returns a plan for a gang of equal pods, with victims by counts. Where these cannot see what victims free, by
-        trials too."""
-        counted = self._plan_by_counts(domains)
-        if not self._mixed:
+    def plan(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
+        """Returns a plan with victims that counts choose, or, where these do not see all that victims free or that the
+        pods need, with victims by trials."""
+        counted = self._plan_by_counts(domains) if alike(self._request) else None
+        if self._seen_by_counts or (counted is not None and self._candidates > MAX_EXACT_UNITS):
             return counted[1] if counted is not None else None
-        if counted is not None and self._candidates > MAX_EXACT_UNITS:
-            return counted[1]
         plans = [plan for plan in (counted, self._plan_by_trials(domains)) if plan is not None]
         return min(plans, key=itemgetter(0))[1] if plans else None
 
@@ -149,6 +157,14 @@ class VictimSearch:
 
     def _plan_by_counts(self, domains: Sequence[Ints]) -> Planned | None:
         """Chooses victims by counts, then proves them by a trial placement."""
+        for choice in self._choices(domains)[:MAX_DOMAINS]:
+            pods = self._pods_chosen(choice)
+            if pods is not None and self._accepts(pods) and (plan := self.try_without(pods)):
+                return choice.harm, plan
+        return None
+
+    def _choices(self, domains: Sequence[Ints]) -> list[_Chosen]:
+        """Returns choices by counts in all domains, least harm first."""
         found: list[_Chosen] = []
         try:
             for rows in domains:
@@ -163,11 +179,7 @@ class VictimSearch:
             if problem is not None and len(problem.units) <= MAX_EXACT_UNITS and steps > 0:
                 choice.units, steps = exact_search.improve(problem, choice.units, steps)
         found.sort(key=attrgetter("harm"))
-        for choice in found[:MAX_DOMAINS]:
-            pods = self._pods_chosen(choice)
-            if pods is not None and self._accepts(pods) and (plan := self.try_without(pods)):
-                return choice.harm, plan
-        return None
+        return found
 
     def _pods_chosen(self, choice: _Chosen) -> list[Pod] | None:
         """Returns the pods of the choice; None: no choice was found."""
@@ -176,28 +188,28 @@ class VictimSearch:
         return None if choice.units is None else self.units.pods_of(choice.units)
 
     def _chosen_on(self, rows: Ints) -> Iterator[_Chosen]:
-        ((spec, count),) = self._request.groups
+        spec, count = self._counted
         near = self._near(rows)
         self._snapshot.meter.spend(1 + MEMBER_UNITS * len(near))
         if self._request.required in island_masks.PARTS and 0 in self._snapshot.view(spec).columns:
             for problem in self._islands(near, count):
-                yield from self._choice(problem)
+                yield from self._choice(rows, problem)
             return
         missing = count - int(self._fits_now[spec][rows].sum())
         area = self._area(near if missing > 0 else near[:0])
         if missing <= 0 and not self.units.lacking:
-            yield _Chosen(units=[])  # terminating pods free enough
+            yield _Chosen(rows, units=[])  # terminating pods free enough
         elif (gangs := self._sorted_gangs(area, missing)) is not None:
-            yield _Chosen(gangs, self._gangs.harm_of_all(gangs))
+            yield _Chosen(rows, gangs, self._gangs.harm_of_all(gangs))
         else:
-            yield from self._choice(self._problem(area, max(missing, 0)))
+            yield from self._choice(rows, self._problem(area, max(missing, 0)))
 
-    def _choice(self, problem: LeastHarmProblem) -> Iterator[_Chosen]:
+    def _choice(self, rows: Ints, problem: LeastHarmProblem) -> Iterator[_Chosen]:
         """Yields no choice where terminating pods free enough, or where no set of the units does."""
         if problem.missing > 0 or problem.lacking:
             units = least_harm.choose_victims(problem)
             if units is not None or problem.allowed:
-                yield _Chosen(units=units, problem=problem)
+                yield _Chosen(rows, units=units, problem=problem)
 
     def _near(self, rows: Ints) -> Ints:
         """The candidates on these rows, in order."""
@@ -220,15 +232,13 @@ class VictimSearch:
     @cached_property
     def _frees(self) -> Ints:
         """The amounts that each candidate frees, of the resources that one pod requests."""
-        ((spec, _),) = self._request.groups
-        columns = self._snapshot.view(spec).columns
+        columns = self._snapshot.view(self._counted[0]).columns
         amounts: Ints = self._releasable.amounts[: self._candidates, columns]
         amounts[:, columns == 0] += self._releasable.whole_gpus[: self._candidates, None]
         return amounts
 
     def _area(self, near: Ints) -> _Area:
-        ((spec, _),) = self._request.groups
-        view, snapshot = self._snapshot.view(spec), self._snapshot
+        view, snapshot = self._snapshot.view(self._counted[0]), self._snapshot
         inside = np.unique(self._releasable.rows[near])
         with self._releasable.without(self._terminating):
             free = snapshot.columns.free[inside][:, view.columns]
@@ -262,8 +272,7 @@ class VictimSearch:
     def _islands(self, near: Ints, count: int) -> Iterator[LeastHarmProblem]:
         """One problem for each part of a row, which counts only its GPUs."""
         area, gpus = self._area(near), self._snapshot.columns.gpus
-        ((spec, _),) = self._request.groups
-        (column,) = np.flatnonzero(self._snapshot.view(spec).columns == 0).tolist()
+        (column,) = np.flatnonzero(self._snapshot.view(self._counted[0]).columns == 0).tolist()
         with self._releasable.without(self._terminating):
             parts = [(gpus.shape[row], gpus.free_mask[row]) for row in area.rows.tolist()]
         for shape, mask in parts:
@@ -306,14 +315,9 @@ class VictimSearch:
     def _units_accepted(self, units: Sequence[EvictionUnit]) -> bool:
         return self._accepts(self.units.pods_of(units))
 
-    def plan_unlike_pods(self, domains: Sequence[Ints]) -> PreemptionPlan | None:
-        """Returns a plan for a gang of unlike pods, by trials: counts say too little of it."""
-        tried = self._plan_by_trials(domains)
-        return tried[1] if tried is not None else None
-
     def _plan_by_trials(self, domains: Sequence[Ints]) -> Planned | None:
-        """Bisects how many units, in order of harm, a trial placement needs, and leaves out units
-        that it does not need. The choice is not proven best."""
+        """Adds to the victims that counts choose for the largest group, in order of harm, as many units as a trial
+        placement needs, and leaves out units that it does not need. The result is not proven best."""
         best: Planned | None = None
         try:
             for better in self._trials(domains):
@@ -325,28 +329,29 @@ class VictimSearch:
         return best
 
     def _trials(self, domains: Sequence[Ints]) -> Iterator[Planned]:
-        trials = MAX_TRIALS
-        for rows in domains[:MAX_DOMAINS]:
-            units = self.units.in_order(self._near(rows).tolist())
-            low, high = 0, len(units)
-            if not self._fits_without_units(units):
-                continue
-            while high - low > 1:
-                middle = (low + high) // 2
-                trials -= 1
-                if self._fits_without_units(units[:middle]):
-                    high = middle
-                else:
-                    low = middle
-            kept = units[:high]
-            for unit in reversed(units[:high]):
-                without = [one for one in kept if one is not unit]
-                trials -= 1
-                if trials > 0 and self._fits_without_units(without):
-                    kept = without
-            pods = self.units.pods_of(kept)
-            if self._accepts(pods) and (plan := self.try_without(pods)):
-                yield least_harm.total_harm(kept), plan
+        trials = _Trials(self._fits_without_units, MAX_TRIALS)
+        choices = self._choices(domains)
+        told = {id(choice.rows) for choice in choices}
+        others = [_Chosen(rows, least=harm.MAX_HARM) for rows in domains if id(rows) not in told]
+        for choice in [*choices, *others][:MAX_DOMAINS]:
+            units = self.units.in_order(self._near(choice.rows).tolist())
+            starts = [self._among_chosen(choice)]
+            if len(units) <= MAX_EXACT_UNITS and (choice.gangs is not None or choice.units):
+                starts.append(lambda unit: False)
+            for is_chosen in starts:
+                first = [unit for unit in units if is_chosen(unit)]
+                kept = trials.needed(first, [unit for unit in units if not is_chosen(unit)])
+                pods = self.units.pods_of(kept or ())
+                if kept is not None and self._accepts(pods) and (plan := self.try_without(pods)):
+                    yield least_harm.total_harm(kept), plan
+
+    def _among_chosen(self, choice: _Chosen) -> Callable[[EvictionUnit], bool]:
+        """Returns a function that tells whether counts chose the unit."""
+        if choice.gangs is not None:
+            numbers = frozenset(choice.gangs.tolist())
+            return lambda unit: unit.whole and unit.gang in numbers
+        keys = {(unit.gang, unit.pod) for unit in choice.units or ()}
+        return lambda unit: (unit.gang, unit.pod) in keys
 
     def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
         """Returns whether quota suffices and a trial placement succeeds."""
@@ -376,3 +381,63 @@ class VictimSearch:
             return None
         exact = self._request.by_islands or self._mixed
         return PreemptionPlan(tuple(victims), taken if exact else taken.on_any_gpus())
+
+
+class _Trials:
+    """A number of trial placements, and what they prove to be needed."""
+
+    def __init__(self, fits: Callable[[Sequence[EvictionUnit]], bool], most: int) -> None:
+        """fits: whether the gang fits without these units."""
+        self._fits, self._left = fits, most
+
+    def _fit(self, units: Sequence[EvictionUnit]) -> bool:
+        self._left -= 1
+        return self._fits(units)
+
+    def needed(
+        self, first: Sequence[EvictionUnit], others: Sequence[EvictionUnit]
+    ) -> list[EvictionUnit] | None:
+        """Returns the first units with as many of the others, in their order, as are needed, and without those of
+        all that are not. None: even all do not suffice."""
+        low, high = -1, 0
+        if not self._fit(first):
+            if not others or not self._fit([*first, *others]):
+                return None
+            low, high = 0, 1
+            while high < len(others) and not self._fit([*first, *others[:high]]):
+                low, high = high, min(2 * high, len(others))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._fit([*first, *others[:middle]]) else (middle, high)
+        kept = sorted([*first, *others[:high]], key=attrgetter("harm"))
+        # What counts chose is needed, as far as counts tell.
+        size = (len(kept) + 1) // 2 if high or len(kept) <= MAX_EXACT_UNITS else 0
+        while size:
+            for end in range(len(kept), 0, -size):
+                without = kept[: max(end - size, 0)] + kept[end:]
+                if self._left > 0 and self._fit(without):
+                    kept = without
+            size //= 2
+        return kept
+
+
+def alike(request: PlacementRequest) -> bool:
+    """Returns whether all pods are of one class and not divided."""
+    return len(request.groups) == 1 and not request.subgroups
+
+
+def largest_group(snapshot: Snapshot, request: PlacementRequest) -> tuple[PodSpec, int]:
+    """Returns the class whose pods need the largest part of their nodes together, and the number of all pods that need
+    the same as each of them."""
+    counts = Counter[bytes]()
+    views = [(snapshot.view(spec), count) for spec, count in request.groups]
+    for view, count in views:
+        counts[view.columns.tobytes() + view.amounts.tobytes()] += count
+
+    def need(view: PodClassCapacity) -> float:
+        whole = np.maximum(snapshot.columns.allocatable[:, view.columns].max(axis=0, initial=1), 1)
+        pods = counts[view.columns.tobytes() + view.amounts.tobytes()]
+        return float((view.amounts / whole).max(initial=0)) * pods
+
+    largest = max((view for view, _ in views), key=need)
+    return largest.spec, counts[largest.columns.tobytes() + largest.amounts.tobytes()]
