@@ -23,6 +23,7 @@ from central.model.device_claims import (
     Places,
     PodDeviceClaim,
     SameValues,
+    uses_of,
 )
 from central.model.facts import DeviceClassSeen, GangSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
@@ -101,7 +102,7 @@ class DeviceClaims:
         if claim is not None and claim.allocated is not None:
             devices = claim.uses
         elif plan is not None:
-            devices = tuple(each.use for each in plan.devices)
+            devices = uses_of(plan.devices)
         kept = claim is not None and bool(claim.group)  # until its PodGroup is deleted
         self.allocation.set_allocated("/".join(key), devices, kept=kept)
         for uid in self.users(key) if self._same else ():
@@ -113,9 +114,9 @@ class DeviceClaims:
         for key in self._on_nodes.get(uid, ()):
             claim, plan = self._claims.get(key), self.plans.get(key)
             if claim is not None and claim.allocated is not None:
-                found |= {*claim.allocated}
+                found |= {each.device for each in claim.uses}
             elif plan is not None:
-                found |= {each.id for each in plan.devices}
+                found |= {each.device for each in uses_of(plan.devices)}
         return found
 
     def _set_member(self, uid: str) -> None:
@@ -245,8 +246,8 @@ class DeviceClaims:
             if users is None or claim is None or not users.is_charged(seen.uid, seen.gang_key):
                 continue
             plan = self.plans.get(key)
-            devices = claim.allocated if plan is None else plan.devices
-            every = CLAIM_DEVICES if devices is None else len(devices)
+            devices = claim.uses if plan is None else uses_of(plan.devices)
+            every = len(devices) if plan or claim.allocated is not None else CLAIM_DEVICES
             add(sums, _most_by_class(claim.spec, every), 1)
         return tuple(sorted(sums.items()))
 
@@ -418,7 +419,8 @@ def _most_by_class(spec: DeviceClaimSpec, every: int) -> Sums:
         most: Sums = {}
         for each in request:
             name = BY_CLASS + each.device_class
-            most[name] = max(most.get(name, 0), each.count or every)
+            if not each.admin:
+                most[name] = max(most.get(name, 0), each.count or every)
         add(found, most, 1)
     return found
 
