@@ -119,6 +119,17 @@ class DeviceClaims:
                 found |= {each.device for each in uses_of(plan.devices)}
         return found
 
+    def asks_for(self, uid: str, device_class: str) -> bool:
+        """Returns whether a claim of the pod asks for devices of the class, allocated or not."""
+        claims = (self._claims.get(key) for key in self.used.get(uid, ()))
+        return any(
+            each.device_class == device_class
+            for claim in claims
+            if claim is not None
+            for request in claim.spec.requests
+            for each in request
+        )
+
     def _set_member(self, uid: str) -> None:
         """Sets the devices that the pod has of those that must be alike in its gang."""
         if (same := self._same.get(uid)) is not None:
@@ -207,7 +218,7 @@ class DeviceClaims:
             users = self._users.setdefault(key, ClaimUsers())
             alone = len(users.pods) == 1
             changed |= users.add(pod.uid, pod.gang_key) if key in has else users.remove(pod.uid)
-            if alone != (len(users.pods) == 1):
+            if alone != (len(users.pods) == 1) or len(users.pods) >= CLAIM_CONSUMERS:
                 changed |= users.pods.keys() - {pod.uid}
             if not users.pods:
                 del self._users[key]
@@ -307,7 +318,11 @@ class DeviceClaims:
         ours = bool(claim.group) and seen.podgroup == claim.group
         if template and claim.pod != seen.uid and not ours:
             return f"ResourceClaim {claim.name} was made for another pod"
-        if not ours and len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:
+        users = self._users.get(claim.key)
+        many = len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved
+        if users is not None and not seen.podgroup:  # a PodGroup may use the claim in place of them
+            many |= users.is_over(seen.uid, CLAIM_CONSUMERS)
+        if not ours and many:
             return f"ResourceClaim {claim.name} has {CLAIM_CONSUMERS} users, the most that Kubernetes allows"
         if claim.allocated is not None:
             return ""
