@@ -48,9 +48,7 @@ def random_spec(random: Random) -> DeviceClaimSpec:
             called = name if some == 1 else f"{name}/{index}"
             admin = some == 1 and random.random() < 0.25
             alternatives += request(
-                *(called, count, *chosen * (random.random() < 0.5)),
-                tolerations=tolerates,
-                admin=admin,
+                called, count, *chosen * (random.random() < 0.5), tolerations=tolerates, admin=admin
             )
         requests.append(tuple(alternatives))
     constraints = [

@@ -137,8 +137,7 @@ def test_a_part_that_is_used_on_one_node_is_missing_on_another() -> None:
     assert "enough for 2" in cluster.told["g"]
     assert len(cluster.step(*gang(2, asks("quarter"), name="h"))) == 2
     assert not cluster.step(claim("d", asks("half")), pod("q", "d"))
-    freed = [PodGone("uid-h-0"), DeviceClaimGone("ns", "h-c0")]
-    assert not cluster.step(*freed)
+    assert not cluster.step(PodGone("uid-h-0"), DeviceClaimGone("ns", "h-c0"))
     assert cluster.step(PodGone("uid-h-1"), DeviceClaimGone("ns", "h-c1")) == {"q": "a"}
 
 
@@ -224,7 +223,7 @@ def test_gangs_of_parts_that_several_nodes_reach(seed: int) -> None:
                 "a", name="s-counters", pool="p", slices=len(nodes) + 2, counters=tuple(counters)
             )
         )
-        size, count = random.choice((*SIZES,)), random.randint(1, 3)
+        size, count = random.choice(made)[1].name.split("-")[0], random.randint(1, 3)
         used = [one for _, one in made if random.random() < 0.2]
         claims = [
             claim(f"used-{one.name}", allocated=(DeviceId(DRIVER, "p", one.name),)) for one in used

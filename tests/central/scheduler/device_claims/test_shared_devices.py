@@ -246,9 +246,9 @@ def use(one: Device, alternative: DeviceRequest, left: Left) -> Left | None:
     asked, now = dict(alternative.capacity), dict(left)
     if not now[one.name, "in use"]:  # its counters are consumed once
         now[one.name, "in use"] = 1
-        for each in one.consumes:
-            now["", each.name] -= int(each.amount)
-            if now["", each.name] < 0:
+        for counter in one.consumes:
+            now["", counter.name] -= int(counter.amount)
+            if now["", counter.name] < 0:
                 return None
     if one.shared is None:
         now[one.name, ""] -= 1
