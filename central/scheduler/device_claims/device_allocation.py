@@ -241,10 +241,12 @@ class DeviceAllocation:
         """Returns the states of nodes of which all devices are free."""
         units, found = self._units(needs, chosen=False), dict[object, RowState]()
         demands = [self.demand(unit.spec, unit.same) for unit in units]
+        unused = HeldDeviceUses(self.pools, self._touch_device)
         states = []
         for node in self._nodes if needs.own else ():
             if node is not None and node_selectors.inside(needs.places, node):
-                there = NodeDevices(demands, self.devices_of(node), ())
+                devices = self.devices_of(node)
+                there = NodeDevices(demands, devices, (), (), unused.counters(devices))
                 state = RowState(there, [], list(range(len(units))))
                 states.append(found.setdefault(there.state(), state))
         return np.array(states, dtype=object)

@@ -15,6 +15,7 @@ from central.model.device_claims import (
     DeviceNeeds,
     DeviceRequest,
     DeviceUse,
+    SameValues,
     SliceGone,
     SliceSeen,
 )
@@ -161,6 +162,21 @@ def test_a_part_that_a_draft_takes_is_missing_on_other_nodes_at_once() -> None:
     allocation.count(1, quarter, -1)
     allocation.count(0, half, -1)
     assert [*allocation.capacity(half)] == [2, 0]
+
+
+def test_victims_free_parts_with_the_same_values() -> None:
+    """All of the GPU is in use; evictions would free any part of it."""
+    node = factories.node("a", gpus=0)
+    allocation = DeviceAllocation([node])
+    allocation.set_class(DRIVER, GPUS)
+    allocation.put_node(0, node, None)
+    allocation.apply(published("a", gpus=1))
+    allocation.set_allocated("c", (DeviceUse(DeviceId(DRIVER, "a", "whole-0-0")),))
+    alike = SameValues("ns/g", f"{DRIVER}/size")
+    needs = DeviceNeeds(own=(asks("half"),), same=alike)
+    assert not allocation.choices([needs], empty=False)
+    (values,) = allocation.choices([needs], empty=True)
+    assert values == {("string", "half")}
 
 
 def test_queues_count_a_gpu_that_several_nodes_reach_once() -> None:
