@@ -109,9 +109,10 @@ class NodeState:
 
 
 def _by_device(claims: Iterable[ClaimPlan]) -> dict[str, str]:
-    """The claim in words by the UUID of each of its GPUs and slices."""
+    """The claim in words by the UUID of each of its GPUs and slices, but those that it has by admin access."""
     return {
         uuid_of(each.device): f"claim {claim.namespace}/{claim.name}"
         for claim in claims
         for each in claim.devices
+        if not each.admin
     }

@@ -170,6 +170,7 @@ class ClaimDevice:
 
     request: str  # of the claim, such as main, or main/second of a prioritized list
     device: str  # its name in the node's pool
+    admin: bool = False  # by admin access, which keeps it from no other pod
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -35,7 +35,10 @@ class ClaimRecords:
         device. Raises OSError."""
         devices = [{"name": name, "containerEdits": _edits(part)} for name, part in parts.items()]
         text = json.dumps(
-            [claim.namespace, claim.name, *((d.request, d.device) for d in claim.devices)]
+            [
+                *(claim.namespace, claim.name),
+                *((d.request, d.device, *(True,) * d.admin) for d in claim.devices),
+            ]
         )
         slices = [part.annotations.get(orphans.ANNOTATION, "") for part in parts.values()]
         spec = {

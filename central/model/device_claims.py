@@ -5,8 +5,9 @@ The words are those of the API: a claim has requests, a request has one or sever
 an alternative selects devices of a DeviceClass. Design: docs/design/device-claims.md
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import starmap, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 from central.model.pod_rules import NodeTerms
@@ -159,6 +160,8 @@ class DeviceRequest:
     selectors: tuple[str, ...] = ()  # CEL expressions; all of them hold
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()  # with its domain or without, and a quantity
+    # By admin access: it gets devices that are in use, too, and uses none of them up.
+    admin: bool = False
 
     @property
     def condition(self) -> str:
@@ -213,10 +216,13 @@ class DeviceClaimSeen:
     consumed: tuple[Consumed | None, ...] = ()  # by device, as in DeviceUse; empty: all are whole
     requests: tuple[str, ...] = ()  # by device, as in DeviceRequest.name
     unready: bool = False  # a pod with it is not bound yet, because of its devices' conditions
+    admin: tuple[bool, ...] = ()  # by device, as in DeviceRequest; empty: no device
 
     @property
     def uses(self) -> tuple[DeviceUse, ...]:
-        return tuple(starmap(DeviceUse, zip_longest(self.allocated or (), self.consumed)))
+        """Returns what no other claim can have."""
+        every = zip_longest(self.allocated or (), self.consumed, self.admin)
+        return tuple(DeviceUse(device, consumed) for device, consumed, admin in every if not admin)
 
     @property
     def key(self) -> ClaimKey:
@@ -285,6 +291,7 @@ class AllocatedDevice(NamedTuple):
     device: str
     consumed: Consumed | None = None  # as in DeviceUse
     conditions: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # as in Device
+    admin: bool = False  # as in DeviceRequest
 
     @property
     def id(self) -> DeviceId:
@@ -293,6 +300,11 @@ class AllocatedDevice(NamedTuple):
     @property
     def use(self) -> DeviceUse:
         return DeviceUse(self.id, self.consumed)
+
+
+def uses_of(devices: Iterable[AllocatedDevice]) -> tuple[DeviceUse, ...]:
+    """Returns what no other claim can have of the devices."""
+    return tuple(each.use for each in devices if not each.admin)
 
 
 class ClaimAllocation(NamedTuple):

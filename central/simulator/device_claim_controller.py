@@ -90,8 +90,13 @@ class DeviceClaimController:
                         f"{bind.name} is bound, and {planned.claim} has no devices"
                     )
                 devices = tuple(each.id for each in planned.devices)
-                consumed = tuple(each.consumed for each in planned.devices)
-                claim = replace(claim, allocated=devices, consumed=consumed, places=planned.places)
+                claim = replace(
+                    claim,
+                    allocated=devices,
+                    consumed=tuple(each.consumed for each in planned.devices),
+                    places=planned.places,
+                    admin=tuple(each.admin for each in planned.devices),
+                )
             user = planned.group[1] or bind.pod
             if user not in claim.reserved:
                 claim = replace(
@@ -107,7 +112,9 @@ class DeviceClaimController:
                 users = tuple(uid for uid in claim.reserved if uid != seen.uid)
                 left = replace(claim, reserved=users)
                 yield self._set(
-                    left if users else replace(left, allocated=None, consumed=(), places=())
+                    left
+                    if users
+                    else replace(left, allocated=None, consumed=(), places=(), admin=())
                 )
 
     def pod_gone(self, seen: PodSeen) -> Iterator[Fact]:

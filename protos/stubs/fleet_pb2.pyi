@@ -890,19 +890,23 @@ class ClaimDevice(_message.Message):
 
     REQUEST_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    ADMIN_FIELD_NUMBER: _builtins.int
     request: _builtins.str
     """of the claim; main/second of a prioritized list"""
     device: _builtins.str
     """in the pool of the node: as protos/claim_devices.py names a GPU's or MIG slice's UUID"""
+    admin: _builtins.bool
+    """by admin access, which keeps it from no other pod"""
     def __init__(
         self,
         *,
         request: _builtins.str = ...,
         device: _builtins.str = ...,
+        admin: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admin", b"admin", "device", b"device", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -46,7 +46,7 @@ _TYPES = dict(zip(VALUE_KINDS, (str, int, bool, str), strict=True))
 CONDITIONS = ("bindingConditions", "bindingFailureConditions")
 DEVICE = ("driver", "pool", "device")
 _UNSUPPORTED_IN_DEVICE = ("nodeAllocatableResources",)
-_UNSUPPORTED_IN_REQUEST = ("adminAccess", "derivedAttributes")
+_UNSUPPORTED_IN_REQUEST = ("derivedAttributes",)
 _CAPACITY = re.compile(r"(?:[A-Za-z0-9.-]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _WHERE = "spec.devices.capacity"
 _KEPT = 100_000
@@ -106,8 +106,6 @@ def _device(raw: Json, driver: str, node: str, places: Places) -> Device:
     if consumes and any(each.get("compatibilityGroups") for each in raw["consumesCounters"]):
         used.append("consumesCounters.compatibilityGroups")
     shared = raw.get("allowMultipleAllocations") is True
-    if consumes and shared:
-        used.append("allowMultipleAllocations with consumesCounters")
     attributes = fields.mapping(raw, "attributes", "spec.devices", limits.DEVICE_ATTRIBUTES)
     capacity = fields.mapping(raw, "capacity", "spec.devices", limits.DEVICE_ATTRIBUTES)
     own = not node and any(raw.get(key) for key in ("nodeName", "nodeSelector", "allNodes"))
@@ -256,15 +254,16 @@ def _status(status: Json, pod: str, group: str) -> Json:
         return found
     devices = allocation.get("devices") or {}
     results = fields.entries(devices, "results", "status.allocation", limits.CLAIM_DEVICES)
-    given = [each for each in results if not each.get("adminAccess")]
     found["allocated"] = tuple(
-        DeviceId(*(fields.text(each, key, limits.NAME) for key in DEVICE)) for each in given
+        DeviceId(*(fields.text(each, key, limits.NAME) for key in DEVICE)) for each in results
     )
-    found["requests"] = tuple(fields.text(each, "request", limits.NAME) for each in given)
-    if any(each.get("shareID") for each in given):
+    found["requests"] = tuple(fields.text(each, "request", limits.NAME) for each in results)
+    if any(each.get("shareID") for each in results):
         found["consumed"] = tuple(
-            _consumed(each) if each.get("shareID") else None for each in given
+            _consumed(each) if each.get("shareID") else None for each in results
         )
+    if any(each.get("adminAccess") is True for each in results):
+        found["admin"] = tuple(each.get("adminAccess") is True for each in results)
     found["unready"] = bool(unready(status)[0])
     if (selector := allocation.get("nodeSelector")) is not None:
         found["places"] = (podspec.node_terms(selector, "status.allocation.nodeSelector"),)
@@ -354,6 +353,7 @@ def _alternative(raw: Json, name: str, field: str) -> DeviceRequest:
             "requests",
             f"{field}.capacity",
         ),
+        raw.get("adminAccess") is True,
     )
 
 

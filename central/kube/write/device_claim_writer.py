@@ -202,6 +202,8 @@ class DeviceClaimWriter:
             if device.consumed is not None:
                 result["shareID"] = str(uuid4())
                 result |= {"consumedCapacity": dict(device.consumed)} if device.consumed else {}
+            if device.admin:
+                result["adminAccess"] = True
             result |= {
                 key: [*some]
                 for key, some in zip(CONDITIONS, device.conditions, strict=True)

@@ -42,6 +42,13 @@ class ClaimUsers:
         (self._with_nodes.add if has_node else self._with_nodes.discard)(uid)
         return self._charge_again()
 
+    def is_over(self, uid: str, most: int) -> bool:
+        """Returns whether so many others use the claim, or are to use it before the pod, which has no node."""
+        if len(self.pods) <= most:
+            return False
+        others = sorted(self.pods.keys() - self._with_nodes)
+        return uid in others[max(most - len(self._with_nodes), 0) :]
+
     def is_charged(self, uid: str, gang: Gang) -> bool:
         return uid in (self._charged.get(gang), self._charged.get(_WITH_NODES))
 

@@ -3,6 +3,8 @@
 Design: docs/design/device-claims.md
 """
 
+from itertools import zip_longest
+
 from central.model.device_claims import ClaimKey, DeviceClaimSeen
 from protos.names import DRA_DRIVER
 from protos.topology import ClaimDevice, ClaimPlan
@@ -41,9 +43,11 @@ def _plans(claim: DeviceClaimSeen | None) -> dict[str, ClaimPlan]:
     found: dict[str, list[ClaimDevice]] = {}
     if claim is None or not claim.allocated:
         return {}
-    for request, device in zip(claim.requests, claim.allocated, strict=False):
+    devices = zip_longest(claim.requests, claim.allocated, claim.admin)
+    for request, device, admin in devices if claim.requests else ():
         if device.driver == DRA_DRIVER:
-            found.setdefault(device.pool, []).append(ClaimDevice(request, device.device))
+            made = ClaimDevice(request, device.device, bool(admin))
+            found.setdefault(device.pool, []).append(made)
     return {
         node: ClaimPlan(claim.namespace, claim.name, claim.uid, tuple(devices))
         for node, devices in found.items()

@@ -29,6 +29,7 @@ from central.model.device_claims import (
     TaintRuleGone,
     TaintRuleSeen,
     Values,
+    uses_of,
 )
 from central.model.facts import DeviceClassSeen, NodeSeen
 from central.model.pod_rules import Requirement
@@ -160,7 +161,7 @@ class DeviceAllocation:
 
     def _touch_device(self, device: DeviceId) -> None:
         pooled = self.pools.devices.get(device)
-        self._touch(pooled.node if pooled is not None else EVERYWHERE)
+        self._touch(pooled.node if pooled is not None and not pooled.spans else EVERYWHERE)
         self.plugin_gpus.follow_claims(device)
 
     def _touch(self, node: str) -> None:
@@ -240,10 +241,12 @@ class DeviceAllocation:
         """Returns the states of nodes of which all devices are free."""
         units, found = self._units(needs, chosen=False), dict[object, RowState]()
         demands = [self.demand(unit.spec, unit.same) for unit in units]
+        unused = HeldDeviceUses(self.pools, self._touch_device)
         states = []
         for node in self._nodes if needs.own else ():
             if node is not None and node_selectors.inside(needs.places, node):
-                there = NodeDevices(demands, self.devices_of(node), ())
+                devices = self.devices_of(node)
+                there = NodeDevices(demands, devices, (), (), unused.counters(devices))
                 state = RowState(there, [], list(range(len(units))))
                 states.append(found.setdefault(there.state(), state))
         return np.array(states, dtype=object)
@@ -393,7 +396,7 @@ class DeviceAllocation:
             return None
         on_row, there = self._on_row.get(row), self.devices_of(node)
         own = on_row.taken if on_row is not None else NO_USES
-        taken, counters = self.held.blocked(there, own), self.held.counters(node, there, own)
+        taken, counters = self.held.blocked(there, own), self.held.counters(there, own)
         return NodeDevices(demands, there, taken, [unit.values for unit in units], counters)
 
     def devices_of(self, node: NodeSeen) -> Sequence[PooledDevice]:
@@ -430,7 +433,8 @@ class DeviceAllocation:
 
     def spans_nodes(self, needs: DeviceNeeds) -> bool:
         """Returns whether a placed pod may take a device that pods on other nodes could have used."""
-        return bool(needs.shared) or (needs.asks and EVERYWHERE in self.pools.by_node)
+        apart = EVERYWHERE not in self.pools.by_node and not self.pools.spanning
+        return bool(needs.shared) or (needs.asks and not apart)
 
     def places(self, devices: Iterable[AllocatedDevice], row: int) -> Places:
         """The nodes from which all of the devices can be used. row: for whose node they were chosen"""
@@ -520,13 +524,14 @@ class DeviceAllocation:
         """Holds the devices that the row's pods have now, and no others."""
         on_row = self._on_row[row]
         found = Counter(
-            device.use
+            use
             for pods in on_row.pods.values()
             for pod in pods
             for devices in pod or ()
-            for device in devices
+            for use in uses_of(devices)
         )
-        found.update(each.use for claim in on_row.shared for each in self._shared[claim].devices)
+        for claim in on_row.shared:
+            found.update(uses_of(self._shared[claim].devices))
         self.held.replace(on_row.taken, found)
         on_row.taken = found
         self._dirty.add([row])

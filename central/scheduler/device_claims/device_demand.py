@@ -54,17 +54,20 @@ class Demand:
     ) -> None:
         self.spec, self.same = spec, same
         self._selectors = selectors
-        self._alternatives = [each for request in spec.requests for each in request]
+        self.alternatives = [each for request in spec.requests for each in request]
         self._expressions = [
             (*(classes[each.device_class].selectors), *each.selectors)
             if each.device_class in classes
             else ("false",)
-            for each in self._alternatives
+            for each in self.alternatives
         ]
         named = (*(each.attribute for each in spec.constraints), *(same,) * bool(same))
         self.attributes = list(dict.fromkeys(named))
-        self.takes_all = any(not each.count for each in self._alternatives)
-        self.least = spec.least_devices
+        self.takes_all = any(not each.count for each in self.alternatives)
+        self.sees_taken = self.takes_all or any(each.admin for each in self.alternatives)
+        self.uses_none = bool(self.alternatives) and all(each.admin for each in self.alternatives)
+        used = tuple(each for each in spec.requests if not any(one.admin for one in each))
+        self.least = DeviceClaimSpec(used).least_devices
 
     def signature(self, device: PooledDevice) -> Signature:
         found = device.signatures.get(self)
@@ -74,7 +77,7 @@ class Demand:
 
     def _sign(self, device: PooledDevice) -> Signature:
         usable, tainted, shares = 0, 0, []
-        for index, alternative in enumerate(self._alternatives):
+        for index, alternative in enumerate(self.alternatives):
             share = share_of(device.device, device.id.driver, alternative)
             shares.append(share)
             if share is not None and all(

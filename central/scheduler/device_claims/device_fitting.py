@@ -41,6 +41,10 @@ class SearchLimit(Exception):
 
 Taken = tuple[tuple[int, int], ...]  # kinds and numbers
 Amounts = tuple[tuple[int, Fraction], ...]  # counters by number
+Uses = tuple[tuple[int, Fraction | int], ...]  # as NodeDevices.uses()
+Shares = tuple[int, ...] | None  # by number, the capacities of a shared device
+# After the name of a shared device that consumes counters, in place of the names of counters.
+FIRST, IN_USE = ("", "first share"), ("", "in use")
 EMPTY: Mapping[CounterKey, Fraction] = {}
 
 
@@ -49,18 +53,22 @@ class Pattern(NamedTuple):
 
     alternatives: tuple[int, ...]  # by request
     devices: tuple[Taken, ...]  # by request
-    uses: Taken  # of all requests, as NodeDevices.uses()
+    uses: Uses  # of all requests
 
     def kinds(self) -> set[int]:
         return {kind for taken in self.devices for kind, _ in taken}
 
 
-class NodeDevices:
-    """The devices of one node by kind, as some demands see them.
+Plan = Sequence[tuple[int, Sequence[Pattern]]]  # demands by number, with the ways to satisfy each
 
-    taken: of these devices, those that are not free; counters: what is left of the counters that devices share;
-    values: of the attribute `same` of each demand, that the devices
-    of a claim must have all, and no others; None: any"""
+
+class NodeDevices:
+    """The devices of one node by kind, as some demands see them. Requests with admin access get devices that are taken,
+    too, and use nothing up.
+
+    taken: of these devices, those that are not free; counters: what is left of the counters that devices share, with
+    IN_USE for shared devices that have been charged theirs; values: of the attribute `same` of each demand, that the
+    devices of a claim must have all, and no others; None: any"""
 
     def __init__(
         self,
@@ -72,10 +80,10 @@ class NodeDevices:
     ) -> None:
         self.demands = demands
         self.values = values or [None] * len(demands)
-        kinds: dict[tuple[tuple[Signature, ...], Amounts, tuple[int, ...] | None, bool], int] = {}
+        kinds: dict[tuple[tuple[Signature, ...], Amounts, Shares, bool, int | None], int] = {}
         numbers: dict[CounterKey, int] = {}  # counters in the order in which devices consume them
         self._free: list[list[PooledDevice]] = []
-        self.there: list[int] = []  # free or not
+        self._there: list[list[PooledDevice]] = []  # free or not
         for device in devices:
             signatures = tuple([demand.signature(device) for demand in demands])
             consumes: Amounts = ()
@@ -84,35 +92,48 @@ class NodeDevices:
                     (numbers.setdefault(key, len(numbers)), amount)
                     for key, amount in device.consumes.items()
                 )
-            shares = None
+            shares, first = None, None
             if (shared := device.device.shared) is not None:
                 own = ((device.id, "", each.name) for each in shared)
                 shares = tuple([numbers.setdefault(key, len(numbers)) for key in own])
+                if consumes and (device.id, *IN_USE) not in counters:
+                    first = numbers.setdefault((device.id, *FIRST), len(numbers))
             unready = any(device.device.conditions)
-            kind = kinds.setdefault((signatures, consumes, shares, unready), len(kinds))
+            kind = kinds.setdefault((signatures, consumes, shares, unready, first), len(kinds))
             if kind == len(self._free):
                 self._free.append([])
-                self.there.append(0)
-            self.there[kind] += 1
+                self._there.append([])
+            self._there[kind].append(device)
             if device.id not in taken:
                 self._free[kind].append(device)
         self.kinds = [signatures for signatures, *_ in kinds]
         # By kind: counters by number, and amounts.
         self.consumes = [consumes for _, consumes, *_ in kinds]
         # By kind, the counters by number that are the capacities of a shared device. None: it is not shared.
-        self.shares = [shares for _, _, shares, _ in kinds]
+        self.shares = [shares for _, _, shares, *_ in kinds]
         # By kind: there are conditions for the binding.
-        self.unready = [unready for *_, unready in kinds]
-        self.free = [len(each) for each in self._free]
+        self.unready = [unready for *_, unready, _ in kinds]
+        # By kind, the number that counts the shares of a device whose first share is charged its counters.
+        self.firsts = [first for *_, first in kinds]
+        self.free, self.there = ([len(each) for each in some] for some in (self._free, self._there))
         # Also what is left of counters: a pattern uses kinds and counters alike. Counters come after the kinds.
-        self.left: list[Fraction | int] = [*self.free, *(counters.get(key, 0) for key in numbers)]
+        counted = (MANY if key[1:] == FIRST else counters.get(key, 0) for key in numbers)
+        self.left: list[Fraction | int] = [*self.free, *counted]
+        self._charged_first = {
+            len(kinds) + first: [(len(kinds) + counter, amount) for counter, amount in consumes]
+            for consumes, first in zip(self.consumes, self.firsts, strict=True)
+            if first is not None
+        }
         self._steps = 0
 
     def state(self) -> object:
         """Equal for nodes on which the same fits."""
-        whole = any(demand.takes_all for demand in self.demands)
+        whole = any(demand.sees_taken for demand in self.demands)
         there = self.there if whole else self.free
-        columns = (self.kinds, self.consumes, self.shares, self.unready, self.free, there)
+        columns = (
+            *(self.kinds, self.consumes, self.shares, self.unready),
+            *(self.free, there, self.firsts),
+        )
         found = frozenset(each for each in zip(*columns, strict=True) if each[4] or whole)
         return found, tuple(self.left[len(self.free) :])
 
@@ -164,12 +185,14 @@ class NodeDevices:
     def uses(self, unit: int, bit: int, taken: Iterable[tuple[int, int]]) -> Counter[int]:
         """Returns what numbers of kinds use for an alternative of the demand, as indices of `left`."""
         found, counters = Counter[int](), len(self.free)
-        for kind, count in taken:
+        for kind, count in taken if not self.demands[unit].alternatives[bit].admin else ():
             consumes: Iterable[tuple[int, Fraction]] = self.consumes[kind]
             if (shares := self.shares[kind]) is None:
                 found[kind] += count
             else:
                 consumes = zip(shares, self.kinds[kind][unit].shares[bit] or (), strict=True)
+                if (first := self.firsts[kind]) is not None:
+                    found[counters + first] += count
             for counter, amount in consumes:
                 found[counters + counter] += amount * count  # type: ignore[assignment]  # may be a fraction
         return found
@@ -211,6 +234,15 @@ class NodeDevices:
 
     def fit(self, units: Sequence[int]) -> list[tuple[AllocatedDevice, ...]] | None:
         """The devices of each claim, or None. units: indices of demands. Raises SearchLimit."""
+        packed = self._packed(units)
+        return None if packed is None else self._concrete(units, *packed)
+
+    def fits(self, units: Sequence[int]) -> bool:
+        """Returns whether fit() finds devices. Raises SearchLimit."""
+        return self._packed(units) is not None
+
+    def _packed(self, units: Sequence[int]) -> tuple[Plan, list[int]] | None:
+        """The claims with their patterns, in the order of the search, and the indices of those that are chosen."""
         self._steps = 0
         if len(units) > UNITS_MOST:
             raise SearchLimit
@@ -219,7 +251,7 @@ class NodeDevices:
         order = sorted(groups, key=lambda unit: (len(ways[unit]), unit))
         plan = [(unit, ways[unit]) for unit in order for _ in range(groups[unit])]
         chosen = self._pack(plan, 0, 0, [*self.left], set())
-        return None if chosen is None else self._concrete(units, plan, chosen)
+        return None if chosen is None else (plan, chosen)
 
     def step(self) -> None:
         self._steps += 1
@@ -229,12 +261,7 @@ class NodeDevices:
     # --- packing -----------------------------------------------------------------
 
     def _pack(
-        self,
-        plan: Sequence[tuple[int, Sequence[Pattern]]],
-        at: int,
-        first: int,
-        free: list[Fraction | int],
-        failed: set[object],
+        self, plan: Plan, at: int, first: int, free: list[Fraction | int], failed: set[object]
     ) -> list[int] | None:
         """The indices of patterns from claim `at` on. first: the lowest index of the claim's pattern."""
         if at == len(plan):
@@ -246,7 +273,7 @@ class NodeDevices:
         same = at + 1 < len(plan) and plan[at + 1][0] == unit
         for index in range(first, len(patterns)):
             self.step()
-            uses = patterns[index].uses
+            uses = self._with_counters(patterns[index].uses, free)
             if any(free[kind] < count for kind, count in uses):
                 continue
             for kind, count in uses:
@@ -259,46 +286,69 @@ class NodeDevices:
         failed.add(state)
         return None
 
+    def _with_counters(self, uses: Uses, free: Sequence[Fraction | int]) -> Uses:
+        """Returns the uses with the counters of shared devices that are used for the first time."""
+        charged = self._charged_first
+        firsts = [each for each, _ in uses if each in charged and free[each] == self.left[each]]
+        if not firsts:
+            return uses
+        found = dict(uses)
+        for counter, amount in (one for first in firsts for one in charged[first]):
+            found[counter] = found.get(counter, 0) + amount
+        return tuple(found.items())
+
     def _concrete(
-        self,
-        units: Sequence[int],
-        plan: Sequence[tuple[int, Sequence[Pattern]]],
-        chosen: Sequence[int],
+        self, units: Sequence[int], plan: Plan, chosen: Sequence[int]
     ) -> list[tuple[AllocatedDevice, ...]]:
         """Takes devices of the chosen kinds, in the order in which their drivers list them."""
         left = [iter(each) for each in self._free]
         made: dict[int, list[tuple[AllocatedDevice, ...]]] = {}
         for (unit, patterns), index in zip(plan, chosen, strict=True):
             requests, pattern, bit = self.demands[unit].spec.requests, patterns[index], 0
-            got = []
+            chosen_of = []
             for request, alternative, taken in zip(
                 requests, pattern.alternatives, pattern.devices, strict=True
             ):
+                chosen_of.append((request[alternative], bit + alternative, taken))
+                bit += len(request)
+            got: dict[int, list[AllocatedDevice]] = {}
+            own = set[DeviceId]()  # a claim has each device once
+            for place in sorted(range(len(chosen_of)), key=lambda each: chosen_of[each][0].admin):
+                asked, bit, taken = chosen_of[place]
                 for kind, count in taken:
                     shared = self.shares[kind] is not None
-                    for each in islice(self._free[kind] if shared else left[kind], count):
-                        seen = self.kinds[kind][unit]
-                        share = seen.shares[bit + alternative] if shared else ()
+                    some: Iterable[PooledDevice] = self._free[kind] if shared else left[kind]
+                    if asked.admin:
+                        some = (each for each in self._there[kind] if each.id not in own)
+                    for each in islice(some, count):
+                        share = self.kinds[kind][unit].shares[bit] if shared else ()
                         consumed = written(each.device, share or ())
-                        name, conditions = request[alternative].name, each.device.conditions
-                        got.append(AllocatedDevice(name, *each.id, consumed, conditions))
-                bit += len(request)
-            made.setdefault(unit, []).append(tuple(got))
+                        got.setdefault(place, []).append(
+                            AllocatedDevice(
+                                *(asked.name, *each.id, consumed),
+                                each.device.conditions,
+                                asked.admin,
+                            )
+                        )
+                        if not shared:
+                            own.add(each.id)
+            made.setdefault(unit, []).append(tuple(one for p in sorted(got) for one in got[p]))
         return [made[unit].pop(0) for unit in units]
 
 
 def most_pods(devices: NodeDevices, fixed: list[int], own: list[int]) -> int:
     """Returns how many pods with these claims fit beside the fixed ones; a lower bound where the search is stopped."""
-    most, known = devices.most(own) if own else 1, 0
+    uses_none = all(devices.demands[unit].uses_none for unit in own)  # any number fits, or none
+    most, known = 1 if uses_none else devices.most(own), 0
     pods = most
     while known < most:  # fewer fit where some do
         try:
-            fits = devices.fit([*fixed, *own * pods]) is not None
+            fits = devices.fits([*fixed, *own * pods])
         except SearchLimit:
             fits = False
         known, most = (pods, most) if fits else (known, pods - 1)
         pods = (known + most + 1) // 2
-    return known if own or not known else MANY
+    return MANY if uses_none and known else known
 
 
 class _Ways:
@@ -353,12 +403,14 @@ class _Ways:
         if place == len(self._requests):
             pairs = zip(self._devices.left, self._free, strict=True)
             uses = tuple([(i, left - free) for i, (left, free) in enumerate(pairs) if left != free])
-            yield Pattern(alternatives, devices, uses)  # type: ignore[arg-type]  # as in uses()
+            yield Pattern(alternatives, devices, uses)
             return
         bit = sum(map(len, self._requests[:place]))
-        room = CLAIM_DEVICES - sum(count for taken in devices for _, count in taken)
+        had = Counter[int]()
+        for kind, count in (each for taken in devices for each in taken):
+            had[kind] += count
         for index, request in enumerate(self._requests[place]):
-            for taken in self._choices(request, bit + index, room):
+            for taken in self._choices(request, bit + index, had):
                 used = self._devices.uses(self._unit, bit + index, taken)
                 for each, count in used.items():
                     self._free[each] -= count
@@ -367,21 +419,22 @@ class _Ways:
                 for each, count in used.items():
                     self._free[each] += count
 
-    def _choices(self, request: DeviceRequest, bit: int, room: int) -> Iterator[Taken]:
-        """Yields numbers of kinds that satisfy the request; the constraints know of them while they are used. room: how
-        many devices the claim may still have"""
-        usable = [
-            kind
+    def _choices(self, request: DeviceRequest, bit: int, had: Counter[int]) -> Iterator[Taken]:
+        """Yields numbers of kinds that satisfy the request; the constraints know of them while they are used. had: the
+        devices that the claim has by kind"""
+        room = CLAIM_DEVICES - had.total()
+        usable = {
+            kind: self._most(kind, request, had[kind])
             for kind, each in enumerate(self._devices.kinds)
             if self._devices.usable(each, self._unit) >> bit & 1
-        ]
+        }
         if request.count:
             if request.count <= room:
-                yield from self._some(request.name, usable, request.count, ())
+                yield from self._some(request.name, [*usable.items()], request.count, ())
             return
         blocked = any(each.tainted >> bit & 1 for each in self._kinds)
         every = tuple((kind, self._devices.there[kind]) for kind in usable)
-        if not every or blocked or any(self._free[kind] < count for kind, count in every):
+        if not every or blocked or any(usable[kind] < count for kind, count in every):
             return
         if sum(count for _, count in every) > room:
             return
@@ -391,12 +444,21 @@ class _Ways:
         for mark in reversed(marks):
             self._chosen.undo(mark)
 
-    def _some(self, name: str, usable: Sequence[int], count: int, taken: Taken) -> Iterator[Taken]:
+    def _most(self, kind: int, request: DeviceRequest, had: int) -> int:
+        """Returns how many devices of the kind the request may get. had: those that the claim has, which it may not
+        get again unless they are shared"""
+        every, free = self._devices.there[kind], int(self._free[kind])
+        others = every - (had if self._devices.shares[kind] is None else 0)
+        return others if request.admin else min(free, others)
+
+    def _some(
+        self, name: str, usable: Sequence[tuple[int, int]], count: int, taken: Taken
+    ) -> Iterator[Taken]:
         if not count:
             yield taken
             return
-        for index, kind in enumerate(usable):
-            for number in range(min(count, int(self._free[kind])), 0, -1):
+        for index, (kind, most) in enumerate(usable):
+            for number in range(min(count, most), 0, -1):
                 self._devices.step()
                 mark = self._add(name, kind, number)
                 if mark is not None:

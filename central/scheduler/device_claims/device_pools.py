@@ -9,7 +9,7 @@ Devices of a node are in the order of their pools' and slices' names, as in Kube
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from central.model.device_claims import (
@@ -45,6 +45,7 @@ class PooledDevice:
     taints: tuple[DeviceTaint, ...]
     signatures: dict[object, object] = field(default_factory=dict)
     consumes: Mapping[CounterKey, Fraction] = field(init=False)
+    spans: bool = False  # it shares counters with devices of other nodes
 
     def __post_init__(self) -> None:
         self.consumes = _amounts(self.id[:2], self.device.consumes)
@@ -62,6 +63,8 @@ class DevicePools:
         self._nodes: dict[PoolKey, set[str]] = {}  # with devices of the pool
         self._rules: dict[str, TaintRuleSeen] = {}
         self.counters: dict[PoolKey, dict[CounterKey, Fraction]] = {}  # of pools with any
+        self.consumers: dict[PoolKey, list[PooledDevice]] = {}  # devices with counters
+        self.spanning: set[PoolKey] = set()  # those of which several nodes share counters
 
     def recorded(self) -> Iterator[SliceSeen | TaintRuleSeen]:
         """The facts that make up what is known."""
@@ -112,21 +115,22 @@ class DevicePools:
             if not usable:
                 self.unusable.setdefault(each.node, set()).add(key)
         counters = _amounts(key, [one for each in current for one in each.counters])
-        self.counters.pop(key, None)
         if counters and usable:
             self.counters[key] = counters
-        shared = len({each.node for each in current if each.devices}) > 1 or any(
-            each.devices and not each.node for each in current
-        )
+            nodes = {each.node for each in current if each.devices}
+            if EVERYWHERE in nodes or len(nodes) > 1:
+                self.spanning.add(key)
+                changed.add(EVERYWHERE)
         for each in current if usable else ():
             there = self.by_node.setdefault(each.node, [])
             self._nodes.setdefault(key, set()).add(each.node)
             for device in each.devices:
-                if device.consumes and shared and not device.unsupported:
-                    device = replace(device, unsupported="counters that nodes share")  # noqa: PLW2901
                 pooled = self._pooled(key, each.node, device)
                 self.devices[pooled.id] = pooled
                 self.shared += device.shared is not None
+                if device.consumes:
+                    pooled.spans = key in self.spanning
+                    self.consumers.setdefault(key, []).append(pooled)
                 there.append(pooled)
             there.sort(key=lambda pooled: pooled.id[:2])
         return changed
@@ -138,6 +142,11 @@ class DevicePools:
             self.unusable[node].discard(key)
             if not self.unusable[node]:
                 del self.unusable[node]
+        self.counters.pop(key, None)
+        self.consumers.pop(key, None)
+        if key in self.spanning:
+            self.spanning.remove(key)
+            changed.add(EVERYWHERE)
         had = self._nodes.pop(key, set())
         for node in had:
             there = self.by_node.pop(node)

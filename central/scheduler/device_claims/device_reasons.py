@@ -87,8 +87,11 @@ def _counted(
         each
         for each in chosen
         if each not in tainted
-        and allocation.held.is_free(
-            each, node, next((s for s in demand.signature(each).shares[index : index + 1] if s), ())
+        and (
+            alternative.admin
+            or allocation.held.is_free(
+                each, next((s for s in demand.signature(each).shares[index : index + 1] if s), ())
+            )
         )
     ]
     if alternative.count and len(free) >= alternative.count:

@@ -5,7 +5,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 
 from central.model.device_claims import DeviceClaimSpec, DeviceId, DeviceRequest
 from central.scheduler.device_claims.device_demand import Demand
-from central.scheduler.device_claims.device_pools import DevicePools, PooledDevice, PoolKey
+from central.scheduler.device_claims.device_pools import (
+    EVERYWHERE,
+    DevicePools,
+    PooledDevice,
+    PoolKey,
+)
 
 
 class DeviceWorth:
@@ -31,7 +36,9 @@ class DeviceWorth:
         if self.outdated:
             demands = [(self._one_of(name), worth) for name, worth in units.items()]
             for node in self.outdated:
-                there = self._pools.by_node.get(node, ())
+                there = [each for each in self._pools.by_node.get(node, ()) if not each.spans]
+                for pool in self._pools.spanning if node == EVERYWHERE else ():
+                    there += self._pools.consumers[pool]
                 # Devices that share counters are worth as much as the most valuable one.
                 most: dict[object, int] = {}
                 used: Counter[object] = Counter()

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
 
 from central.model.device_claims import DeviceId, DeviceUse
-from central.model.facts import NodeSeen
-from central.scheduler.device_claims.device_fitting import EMPTY
+from central.scheduler.device_claims.device_fitting import EMPTY, IN_USE
 from central.scheduler.device_claims.device_pools import CounterKey, DevicePools, PooledDevice
 from central.scheduler.device_claims.device_shares import (
     NO_USES,
@@ -61,10 +60,10 @@ class HeldDeviceUses:
         }
 
     def counters(
-        self, node: NodeSeen, there: Iterable[PooledDevice], own: Mapping[DeviceUse, int] = NO_USES
+        self, there: Iterable[PooledDevice], own: Mapping[DeviceUse, int] = NO_USES
     ) -> Mapping[CounterKey, Fraction]:
-        """Returns what is left of the capacity of shared devices, and of the counters that the node's devices share,
-        besides these uses."""
+        """Returns what is left of the capacity of shared devices, and of the counters that they consume, besides these
+        uses. A shared device consumes its counters once, however many share it; IN_USE: it does so already."""
         found: dict[CounterKey, Fraction] = {}
         for each in there if self._pools.shared else ():
             if each.device.shared:
@@ -73,17 +72,18 @@ class HeldDeviceUses:
                     found[each.id, "", capacity.name] = amount
         if not self._pools.counters:
             return found or EMPTY
-        local = self._pools.by_node.get(node.name, ())
-        for key in {each.id[:2] for each in local if each.consumes}:
+        for key in {each.id[:2] for each in there if each.consumes}:
             found |= self._pools.counters.get(key, {})
-        for each in local:
-            if each.consumes and each.id in self.by_device and self._uses(each, own):
-                for counter, amount in each.consumes.items():
-                    found[counter] = found.get(counter, Fraction(0)) - amount
+            for each in self._pools.consumers.get(key, ()):
+                if each.id in self.by_device and self._uses(each, own):
+                    if each.device.shared is not None:
+                        found[each.id, *IN_USE] = Fraction(1)
+                    for counter, amount in each.consumes.items():
+                        found[counter] = found.get(counter, Fraction(0)) - amount
         return found
 
-    def is_free(self, device: PooledDevice, node: NodeSeen, share: Share) -> bool:
-        """Returns whether one more pod on the node may get the device, or this share of it, as far as drafts and claims
+    def is_free(self, device: PooledDevice, share: Share) -> bool:
+        """Returns whether one more pod may get the device, or this share of it, as far as drafts and claims
         hold it and what it consumes."""
         uses = self._uses(device)
         if is_blocked(device.device, uses):
@@ -91,5 +91,7 @@ class HeldDeviceUses:
         enough = zip(share, left_of(device.device, uses), strict=True)
         if not all(amount <= left for amount, left in enough):
             return False
-        counters = self.counters(node, ()) if device.consumes else EMPTY
+        if not device.consumes or uses:  # a share of a device in use consumes no more
+            return True
+        counters = self.counters((device,))
         return all(amount <= counters.get(key, 0) for key, amount in device.consumes.items())

@@ -23,6 +23,7 @@ from central.model.device_claims import (
     Places,
     PodDeviceClaim,
     SameValues,
+    uses_of,
 )
 from central.model.facts import DeviceClassSeen, GangSeen, PodSeen
 from central.model.limits import CLAIM_CONSUMERS, CLAIM_DEVICES
@@ -101,7 +102,7 @@ class DeviceClaims:
         if claim is not None and claim.allocated is not None:
             devices = claim.uses
         elif plan is not None:
-            devices = tuple(each.use for each in plan.devices)
+            devices = uses_of(plan.devices)
         kept = claim is not None and bool(claim.group)  # until its PodGroup is deleted
         self.allocation.set_allocated("/".join(key), devices, kept=kept)
         for uid in self.users(key) if self._same else ():
@@ -113,10 +114,21 @@ class DeviceClaims:
         for key in self._on_nodes.get(uid, ()):
             claim, plan = self._claims.get(key), self.plans.get(key)
             if claim is not None and claim.allocated is not None:
-                found |= {*claim.allocated}
+                found |= {each.device for each in claim.uses}
             elif plan is not None:
-                found |= {each.id for each in plan.devices}
+                found |= {each.device for each in uses_of(plan.devices)}
         return found
+
+    def asks_for(self, uid: str, device_class: str) -> bool:
+        """Returns whether a claim of the pod asks for devices of the class, allocated or not."""
+        claims = (self._claims.get(key) for key in self.used.get(uid, ()))
+        return any(
+            each.device_class == device_class
+            for claim in claims
+            if claim is not None
+            for request in claim.spec.requests
+            for each in request
+        )
 
     def _set_member(self, uid: str) -> None:
         """Sets the devices that the pod has of those that must be alike in its gang."""
@@ -206,7 +218,7 @@ class DeviceClaims:
             users = self._users.setdefault(key, ClaimUsers())
             alone = len(users.pods) == 1
             changed |= users.add(pod.uid, pod.gang_key) if key in has else users.remove(pod.uid)
-            if alone != (len(users.pods) == 1):
+            if alone != (len(users.pods) == 1) or len(users.pods) >= CLAIM_CONSUMERS:
                 changed |= users.pods.keys() - {pod.uid}
             if not users.pods:
                 del self._users[key]
@@ -245,8 +257,8 @@ class DeviceClaims:
             if users is None or claim is None or not users.is_charged(seen.uid, seen.gang_key):
                 continue
             plan = self.plans.get(key)
-            devices = claim.allocated if plan is None else plan.devices
-            every = CLAIM_DEVICES if devices is None else len(devices)
+            devices = claim.uses if plan is None else uses_of(plan.devices)
+            every = len(devices) if plan or claim.allocated is not None else CLAIM_DEVICES
             add(sums, _most_by_class(claim.spec, every), 1)
         return tuple(sorted(sums.items()))
 
@@ -306,7 +318,11 @@ class DeviceClaims:
         ours = bool(claim.group) and seen.podgroup == claim.group
         if template and claim.pod != seen.uid and not ours:
             return f"ResourceClaim {claim.name} was made for another pod"
-        if not ours and len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved:
+        users = self._users.get(claim.key)
+        many = len(claim.reserved) >= CLAIM_CONSUMERS and seen.uid not in claim.reserved
+        if users is not None and not seen.podgroup:  # a PodGroup may use the claim in place of them
+            many |= users.is_over(seen.uid, CLAIM_CONSUMERS)
+        if not ours and many:
             return f"ResourceClaim {claim.name} has {CLAIM_CONSUMERS} users, the most that Kubernetes allows"
         if claim.allocated is not None:
             return ""
@@ -418,7 +434,8 @@ def _most_by_class(spec: DeviceClaimSpec, every: int) -> Sums:
         most: Sums = {}
         for each in request:
             name = BY_CLASS + each.device_class
-            most[name] = max(most.get(name, 0), each.count or every)
+            if not each.admin:
+                most[name] = max(most.get(name, 0), each.count or every)
         add(found, most, 1)
     return found
 

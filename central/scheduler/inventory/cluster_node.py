@@ -125,7 +125,8 @@ class ClusterNode:
         """Sets the GPUs that claims hold, and adds those that the agent has prepared for claims that are not known."""
         prepared = self.report.prepared if self.report is not None else ()
         uids = {each.uid for each in known} if prepared else set()
-        left = {d.device for each in prepared if each.uid not in uids for d in each.devices}
+        unknown = (each for each in prepared if each.uid not in uids)
+        left = {d.device for each in unknown for d in each.devices if not d.admin}
         devices = self.reported.claimable.items() if left else ()
         self.leftover = sum(gpu for gpu, device in devices if device.device in left) & ~mask
         self.claimed = mask | self.leftover

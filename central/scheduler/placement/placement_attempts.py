@@ -340,22 +340,13 @@ def required_level(state: ClusterState, gang: Gang) -> str:
     tier = gang.object.required_tier if gang.object is not None else None
     if tier is None and not gang.has_podgroup:
         tier = gang.counts.tier
-    if gang.required or tier is not None or not state.podclasses.device_claims.used:
+    claims = state.podclasses.device_claims
+    if gang.required or tier is not None or not claims.used:
         return _level(state, gang.required, tier)
     known = state.snapshot.columns.domains.levels
     clique = next((level for level in CLIQUES if level in known), "")
-    return clique if clique and any(map(_is_in_compute_domain, gang.counts.waiting)) else ""
-
-
-def _is_in_compute_domain(pod: Pod) -> bool:
-    """Returns whether a claim of the pod asks for a channel of a ComputeDomain of NVIDIA's driver."""
-    needs = pod.spec.devices
-    return needs is not None and any(
-        each.device_class == COMPUTE_DOMAIN
-        for spec in (*needs.own, *(spec for _, spec in needs.shared))
-        for request in spec.requests
-        for each in request
-    )
+    pods = (*gang.counts.waiting, *gang.counts.placed) if clique else ()
+    return clique if any(claims.asks_for(pod.seen.uid, COMPUTE_DOMAIN) for pod in pods) else ""
 
 
 def _without_part(level: str, groups: PodCounts) -> str:

@@ -125,6 +125,23 @@ def test_two_claims_do_not_get_one_gpu() -> None:
         assert not kubelet.prepare("b").error
 
 
+def test_admin_access_reaches_gpus_that_others_have_and_holds_none() -> None:
+    with claim_box() as (box, kubelet):
+        box.start()
+        watched = tuple(ClaimDevice("all", device_name(u), True) for u in uuids(0, 1))
+        plan_claims(box, planned("a", *uuids(0)), replace(planned("b"), devices=watched))
+        assert not kubelet.prepare("a").error
+        answer = kubelet.prepare("b")
+        assert not answer.error
+        assert [each.device_name for each in answer.devices] == [each.device for each in watched]
+        eventually(lambda: box.kubelet.allocatable.get("nvidia.com/gpu") == 7)
+        box.restart_agent()
+        eventually(lambda: len(box.agent.node.state.prepared) == 2)
+        claims = {claim.uid: claim for claim in box.agent.node.state.prepared}
+        assert claims["uid-of-b"].devices == watched, "as the record says"
+        assert box.agent.node.state.allocated().claimed.keys() == {*uuids(0)}
+
+
 def test_a_claim_waits_for_its_plan_and_says_so() -> None:
     with claim_box() as (box, kubelet):
         box.start()

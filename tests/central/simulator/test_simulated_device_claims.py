@@ -238,7 +238,6 @@ def test_a_pod_of_higher_priority_gets_the_devices_of_another(simulate: Simulate
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (asks(adminAccess=True), "requests[gpu].exactly.adminAccess: not supported"),
         (asks(derivedAttributes=[{"name": "a"}]), "exactly.derivedAttributes: not supported"),
         (asks(allocationMode="Some"), "exactly.allocationMode: 'Some' is not supported"),
     ],
@@ -255,6 +254,24 @@ def test_a_claim_with_an_unsupported_field_keeps_its_pod_pending(
     )
     (waits,) = found["waiting"]
     assert why in waits["reason"]
+
+
+def test_admin_access_reaches_devices_in_use(simulate: Simulate) -> None:
+    found = simulate(
+        node("a", 0),
+        devices("a", 1),
+        device_class(),
+        template("one", asks(1)),
+        template("watch", asks(1, adminAccess=True)),
+        claiming(pod("user", runs="1h"), "one"),
+        claiming(pod("monitor", at="10s", runs="10s"), "watch"),
+        claiming(pod("second", at="30s"), "one"),
+    )
+    assert where(found)["monitor"] == "a"
+    assert not found["evictions"]
+    at = {each["pod"]: each["at_s"] for each in found["placements"]}
+    assert at["monitor"] < 60
+    assert at["second"] >= 3600, "the device is still the first pod's"
 
 
 def test_a_bad_template_is_named(simulate: Simulate) -> None:

@@ -220,7 +220,7 @@ def test_a_device_that_claims_share() -> None:
     )
     part = [{"counterSet": "g", "counters": {"memory": {"value": "1"}}}]
     (found,) = decode_slice(changed(raw, "spec/devices/0/consumesCounters", part)).devices
-    assert found.unsupported == "spec.devices.allowMultipleAllocations with consumesCounters"
+    assert (found.unsupported, found.consumes) == ("", (CounterValue("g", "memory", "1"),))
     policy = "spec/devices/0/capacity/memory/requestPolicy"
     for path, value, why in (
         ("default", "x", 'requestPolicy.default: "x" is not a quantity'),
@@ -286,6 +286,16 @@ def test_a_claim() -> None:
     assert decode_device_claim(CLAIM) == DeviceClaimSeen("ns", "c", "u", spec, pod="pod-uid")
 
 
+def test_a_request_with_admin_access() -> None:
+    for value in (True, False):
+        found = decode_device_claim(changed(CLAIM, f"{EXACTLY}/adminAccess", value)).spec
+        assert [each.admin for request in found.requests for each in request] == [
+            value,
+            False,
+            False,
+        ]
+
+
 def test_the_status_of_a_claim() -> None:
     result = {"request": "one", "driver": "d", "pool": "p", "device": "x"}
     allocation = {
@@ -294,10 +304,10 @@ def test_the_status_of_a_claim() -> None:
     }
     status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "uid": "a"}]}
     found = decode_device_claim({**CLAIM, "status": status})
-    assert found.allocated == (DeviceId("d", "p", "x"),), "adminAccess takes no device"
-    assert found.requests == ("one",)
+    assert found.allocated == tuple(DeviceId("d", "p", each) for each in "xy")
+    assert (found.requests, found.admin) == (("one", "one"), (False, True))
     assert (found.places, found.reserved) == ((ZONE,), ("a",))
-    assert found.uses == (DeviceUse(DeviceId("d", "p", "x")),)
+    assert found.uses == (DeviceUse(DeviceId("d", "p", "x")),), "adminAccess takes no device"
 
 
 def test_the_shares_that_a_claim_has() -> None:
@@ -338,7 +348,6 @@ EXACTLY = "spec/devices/requests/0/exactly"
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
-        (f"{EXACTLY}/adminAccess", True, "requests[one].exactly.adminAccess: not supported"),
         (
             f"{EXACTLY}/capacity",
             {"requests": {'a"]': "1"}},

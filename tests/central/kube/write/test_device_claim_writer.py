@@ -187,6 +187,16 @@ def test_a_claim_that_is_gone_fails_the_binding(connected: Connected) -> None:
     assert found == BindFailed("u", "n1", "ResourceClaim c is gone")
 
 
+def test_admin_access_is_written(connected: Connected) -> None:
+    there = ClaimServer()
+    planned = ClaimAllocation("c", "7", (GIVEN._replace(admin=True),), OWN)
+    admin = Bind("u", "default", "p", "n1", device_claims=(planned,))
+    with Scripted(there.answer) as server:
+        assert outcome(connected(server.url), admin) == BindDone("u", "n1")
+    (result,) = there.status["allocation"]["devices"]["results"]
+    assert result["adminAccess"] is True
+
+
 def test_a_share_is_written_with_what_it_consumes(connected: Connected) -> None:
     """Each with an id of its own, by which the driver knows it. An attempt that was written before is known again."""
     there = ClaimServer()

@@ -57,6 +57,7 @@ FIELDS = {
     "ClaimPlan.devices": Count(32),
     "ClaimDevice.request": Text(),
     "ClaimDevice.device": Text(),
+    "ClaimDevice.admin": FLAG,
     "Topology.gpus": DEVICE,
     "Topology.hcas": DEVICE,
     "Topology.links": SIDES,

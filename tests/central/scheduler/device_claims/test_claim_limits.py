@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from central.model.device_claims import CounterValue, SliceSeen
+from central.model.facts import PodGone
+from tests.central import factories
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
     claim,
@@ -40,6 +42,19 @@ def test_a_claim_for_all_of_more_than_32_devices_reads_why() -> None:
     cluster = Cluster(gpus("a", 33), a="r0")
     assert not cluster.step(claim("c", spec(request(count=0))), pod("p", "c"))
     assert f"33 devices of {DRIVER}, a claim has at most 32" in cluster.told["p"]
+
+
+def test_a_claim_has_256_users_at_most() -> None:
+    """The API server refuses more, so that a gang above that would be bound in part, and undone, for ever."""
+    cluster = Cluster(factories.node("a", gpus=0, pods=500), gpus("a", 1))
+    members = [pod(f"g-{i}", "c", gang="g", size=257) for i in range(257)]
+    assert not cluster.step(claim("c"), *members)
+    assert "ResourceClaim c has 256 users, the most that Kubernetes allows" in cluster.told["g"]
+    fewer = [replace(each, gang_min=256) for each in members]
+    assert len(cluster.step(*fewer)) == 256
+    (left,) = (each for each in cluster.scheduler.state.pods.values() if not each.node)
+    first = next(each for each in members if each.uid != left.seen.uid)
+    assert len(cluster.step(PodGone(first.uid))) == 1
 
 
 def pool(*slices: SliceSeen) -> list[SliceSeen]:

@@ -7,6 +7,7 @@ from central.model.decisions import Bind, UpdateGangStatus
 from central.model.device_claims import Device, DeviceAttribute, DeviceRequest, SliceSeen
 from central.model.facts import DeviceClassSeen, Fact
 from central.scheduler.cycle import schedule_once
+from central.scheduler.placement.placement_attempts import required_level
 from protos.names import CLIQUE, CLIQUES, COMPUTE_DOMAIN, RACK
 from tests.central import factories
 from tests.central.scheduler.device_claims.devices import gang, spec
@@ -74,3 +75,16 @@ def test_a_level_that_it_requires_takes_precedence() -> None:
 def test_without_cliques_as_a_level_it_may_span_them() -> None:
     nodes, _ = placed(4, level="")
     assert len(nodes) == 4
+
+
+def test_members_that_come_later_join_the_clique_of_those_that_run() -> None:
+    """Also while the scheduler only asks where more would fit, and none is pending."""
+    scheduler = new_scheduler((*factories.LEVELS, CLIQUE))
+    facts: list[Fact] = [CHANNEL]
+    for name, clique in NODES.items():
+        labels = {CLIQUE: clique}
+        facts += [factories.node(name, gpus=0, rack="r0", labels=labels), published(name)]
+    schedule_once(scheduler, [*facts, *gang(2, ASKED)], 1.0)
+    (running,) = scheduler.state.gangs.values()
+    assert not running.counts.waiting
+    assert required_level(scheduler.state, running) == CLIQUE

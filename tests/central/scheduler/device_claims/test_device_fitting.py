@@ -18,7 +18,7 @@ from central.model.device_claims import (
     DeviceToleration,
 )
 from central.scheduler.device_claims.device_allocation import DeviceAllocation
-from central.scheduler.device_claims.device_fitting import NodeDevices, SearchLimit, most_pods
+from central.scheduler.device_claims.device_fitting import MANY, NodeDevices, SearchLimit, most_pods
 from central.scheduler.device_claims.device_pools import CounterKey, PooledDevice
 from tests.central.scheduler.device_claims.devices import (
     DRIVER,
@@ -46,8 +46,9 @@ def random_spec(random: Random) -> DeviceClaimSpec:
             chosen = (f'device.attributes["{DRIVER}"].model == "{random.choice(MODELS)}"',)
             tolerates = (DeviceToleration("hot", "Exists", "", ""),) * (random.random() < 0.2)
             called = name if some == 1 else f"{name}/{index}"
+            admin = some == 1 and random.random() < 0.25
             alternatives += request(
-                called, count, *chosen * (random.random() < 0.5), tolerations=tolerates
+                called, count, *chosen * (random.random() < 0.5), tolerations=tolerates, admin=admin
             )
         requests.append(tuple(alternatives))
     constraints = [
@@ -73,14 +74,14 @@ def selects(one: PooledDevice, alternative: DeviceRequest) -> bool:
 def ways(
     claim: DeviceClaimSpec, there: Sequence[PooledDevice], free: frozenset[DeviceId]
 ) -> Iterator[frozenset[DeviceId]]:
-    """Every set of free devices that satisfies the claim."""
+    """Every set of free devices that satisfies the claim, without those by admin access."""
 
     def requests(
         place: int, taken: list[tuple[str, PooledDevice]]
     ) -> Iterator[frozenset[DeviceId]]:
         if place == len(claim.requests):
             if agrees(claim, taken):
-                yield frozenset(one.id for _, one in taken)
+                yield frozenset(one.id for name, one in taken if name not in admin)
             return
         used = {one.id for _, one in taken}
         for alternative in claim.requests[place]:
@@ -88,7 +89,9 @@ def ways(
             fine = [
                 one
                 for one in matching
-                if usable(one, alternative) and one.id in free and one.id not in used
+                if usable(one, alternative)
+                and (one.id in free or alternative.admin)
+                and one.id not in used
             ]
             if not alternative.count and len(fine) != len(matching):
                 continue
@@ -96,6 +99,7 @@ def ways(
             for some in combinations(fine, count) if count else ():
                 yield from requests(place + 1, [*taken, *((alternative.name, one) for one in some)])
 
+    admin = {each.name for some in claim.requests for each in some if each.admin}
     yield from requests(0, [])
 
 
@@ -200,7 +204,9 @@ def test_the_search_is_exact(seed: int) -> None:
 
 
 def check(claims, found, there, free, left) -> None:  # type: ignore[no-untyped-def]  # as in the search
-    given = [one.id for devices in found for one in devices]
+    given = [one.id for devices in found for one in devices if not one.admin]
+    for devices in found:
+        assert len({one.id for one in devices}) == len(devices)
     assert len(given) == len(set(given))
     assert set(given) <= free
     by_id = {one.id: one for one in there}
@@ -211,6 +217,7 @@ def check(claims, found, there, free, left) -> None:  # type: ignore[no-untyped-
         alternatives = {each.name: each for some in claim.requests for each in some}
         for one in devices:
             assert usable(by_id[one.id], alternatives[one.request])
+            assert one.admin == alternatives[one.request].admin
 
 
 @pytest.mark.parametrize("seed", seeds(8))
@@ -222,9 +229,12 @@ def test_the_number_of_pods_is_exact(seed: int) -> None:
         taken = {one.id for one in there} - free
         node = NodeDevices([allocation.demand(own)], there, taken, (), left)
         most = max(n for n in range(len(there) + 1) if possible([own] * n, there, free, left))
-        bound = node.most([0])
-        assert bound >= most
+        admin = all(each.admin for some in own.requests for each in some)
         found = most_pods(node, [], [0])
+        if admin:
+            assert found == (MANY if most else 0)
+            continue
+        assert node.most([0]) >= most
         assert found == most, (own, there, free)
 
 

@@ -11,6 +11,7 @@ import pytest
 from central.model.decisions import Bind
 from central.model.device_claims import (
     AllocatedDevice,
+    CounterValue,
     Device,
     DeviceClaimSpec,
     DeviceId,
@@ -39,6 +40,7 @@ from tests.central.scheduler.device_claims.test_claims_of_gangs import Cluster
 from tests.effort import seeds
 
 GIB = 2**30
+COUNTERS = (CounterValue("set", "x", "4"), CounterValue("set", "y", "3"))
 
 
 def shared(name: str, *capacities: SharedCapacity, **attributes: str | int) -> Device:
@@ -242,6 +244,12 @@ Left = dict[tuple[str, str], int]  # by device and capacity; (device, ""): 1, it
 def use(one: Device, alternative: DeviceRequest, left: Left) -> Left | None:
     """What is left after one request got the device."""
     asked, now = dict(alternative.capacity), dict(left)
+    if not now[one.name, "in use"]:  # its counters are consumed once
+        now[one.name, "in use"] = 1
+        for counter in one.consumes:
+            now["", counter.name] -= int(counter.amount)
+            if now["", counter.name] < 0:
+                return None
     if one.shared is None:
         now[one.name, ""] -= 1
         has = {name.partition("/")[2]: int(value) for name, value in one.capacity}
@@ -300,6 +308,8 @@ def random_devices(random: Random) -> list[Device]:
             for name in random.sample(("memory", "cores"), random.choice((0, 1, 1, 2)))
         ]
         one = shared(f"d{index}", *capacities, model=random.choice("ab"))
+        part = CounterValue("set", random.choice("xy"), str(random.randint(0, 3)))
+        one = replace(one, consumes=(part,) * (random.random() < 0.6))
         made.append(one if random.random() < 0.75 else replace(one, shared=None))
     return made
 
@@ -331,6 +341,8 @@ def in_use(random: Random, there: Sequence[Device]) -> tuple[list[DeviceUse], Le
     """Random uses by others, and what is left beside them."""
     left = {(one.name, ""): 1 for one in there}
     left |= {(one.name, each.name): int(each.value) for one in there for each in one.shared or ()}
+    left |= {(one.name, "in use"): 0 for one in there}
+    left |= {("", each.name): int(each.amount) for each in COUNTERS}
     uses = []
     for one in there:
         if random.random() < 0.5:
@@ -344,6 +356,9 @@ def in_use(random: Random, there: Sequence[Device]) -> tuple[list[DeviceUse], Le
             for name, amount in amounts.items():
                 left[one.name, name] -= amount
         uses.append(DeviceUse(DeviceId(DRIVER, "n", one.name), consumed))
+        left[one.name, "in use"] = 1
+        for counter in one.consumes:
+            left["", counter.name] -= int(counter.amount)
     return uses, left
 
 
@@ -360,7 +375,7 @@ def test_the_pods_that_fit_are_exact(seed: int) -> None:
         allocation = DeviceAllocation([node])
         allocation.set_class(DRIVER, GPUS)
         allocation.put_node(0, node, None)
-        allocation.apply(slice_of("n", *there))
+        allocation.apply(slice_of("n", *there, counters=COUNTERS))
         for index, each in enumerate(uses):
             allocation.set_allocated(f"c{index}", (each,))
         one, other = (random_spec(random) for _ in range(2))
