@@ -27,10 +27,12 @@ os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers; commands would fit
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves variants that are marked nightly to make nightly."""
     named = set(promises.names())
     for item in items:
         if "tests/e2e/" in item.nodeid and getattr(item, "originalname", "") in named:
-            item.add_marker("promise")
+            if item.get_closest_marker("nightly") is None:
+                item.add_marker("promise")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
