@@ -171,10 +171,9 @@ def shaped(name: str, init: list[int], sidecars: list[int], main: list[int]) -> 
     "shapes",
     [
         ([1, 2], [1], [3]),
-        *(
-            pytest.param(shape, marks=pytest.mark.nightly)
-            for shape in (([1], [], [2]), ([2], [], [2, 1]), ([], [2], [1, 2]))
-        ),
+        pytest.param(([1], [], [2]), marks=pytest.mark.nightly),
+        pytest.param(([2], [], [2, 1]), marks=pytest.mark.nightly),
+        pytest.param(([], [2], [1, 2]), marks=pytest.mark.nightly),
     ],
 )
 def test_init_containers_and_sidecars_keep_the_plan(
