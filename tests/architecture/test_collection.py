@@ -79,6 +79,7 @@ def test_one_seed_a_day_is_tried_and_all_of_what_is_no_seed(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_folder_is_collected_without_programs_and_cache(tmp_path: Path) -> None:
     done = collect("tests", home=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr

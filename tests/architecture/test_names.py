@@ -76,6 +76,7 @@ def test_no_two_modules_have_one_name(program: str) -> None:
     assert not twice, "a traceback names the file alone: qualify the names"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_no_two_classes_have_one_name(program: str) -> None:
     """Private ones included: a repr or a profile names the class alone."""

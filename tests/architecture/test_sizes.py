@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tests.architecture.sources import files, public_classes, public_functions
 
 MOST_ATTRIBUTES = 15
@@ -45,6 +47,7 @@ def parameter_types() -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_parameters_have_few_attributes() -> None:
     """Public ones: those are what a function that takes the object may come to depend on."""
     parameters = parameter_types()
@@ -57,6 +60,7 @@ def test_parameters_have_few_attributes() -> None:
     assert larger == {}, "split it, or let the function take the attributes that it uses"
 
 
+@pytest.mark.long
 def test_a_gang_and_a_pod_stay_small() -> None:
     classes = scheduler_classes()
     assert {name: len(classes[name]) for name in MOST_SLOTS} == MOST_SLOTS

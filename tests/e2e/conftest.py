@@ -21,15 +21,29 @@ from tests.e2e.world import NAMESPACE, World, shipped, until
 NOISE = re.compile(
     r"perf_event|operationExecutor|clientconn|passthrough|endpoint.go|opology|oom score"
 )
+# Files of more than a minute go first, so that both clusters end together.
+LONG = (
+    "rdma",
+    "elastic_training",
+    "node_components",
+    "the_chart",
+    "fifty_pods",
+    "killed_training",
+    "job_record",
+    "mig",
+)
 _numbers = itertools.count(1)
 os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers; commands would fit their tables to it
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves variants that are marked nightly to make nightly, and begins with the longest files."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
     named = set(promises.names())
     for item in items:
-        if "tests/e2e/" in item.nodeid and getattr(item, "originalname", "") in named:
+        promised = "tests/e2e/" in item.nodeid and getattr(item, "originalname", "") in named
+        if promised and item.get_closest_marker("nightly") is None:
             item.add_marker("promise")
 
 

@@ -82,7 +82,11 @@ def fixed(cluster: World, namespace: str, folder: Path, batch: int) -> Curve:
 
 @pytest.mark.usefixtures("_image")
 @pytest.mark.parametrize(
-    ("command", "batch"), [(PYTHON, 240), (LAUNCH, 256)], ids=["python", "lockstep-launch"]
+    ("command", "batch"),
+    [
+        pytest.param(PYTHON, 240, id="python"),
+        pytest.param(LAUNCH, 256, id="lockstep-launch", marks=pytest.mark.nightly),
+    ],
 )
 def test_two_six_three_workers(
     cluster: World, namespace: str, tmp_path: Path, command: str, batch: int

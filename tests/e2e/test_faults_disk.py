@@ -109,7 +109,7 @@ def running(cluster: World, namespace: str, name: str) -> bool:
 # --- the API server
 
 
-@pytest.mark.parametrize("how", ["stopped", "frozen"])
+@pytest.mark.parametrize("how", [pytest.param("stopped", marks=pytest.mark.nightly), "frozen"])
 def test_an_api_server_that_is_away_for_long(cluster: World, namespace: str, how: str) -> None:
     """The leader can't renew its Lease: it ends, to stand by, for it can't know whether another decides.
     Frozen: connections stay open and nothing comes, as behind a network that drops everything."""

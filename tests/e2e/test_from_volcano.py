@@ -130,21 +130,6 @@ def test_a_cycle_that_comes_at_once_is_said_in_the_status(stage: Stage) -> None:
     )
 
 
-def test_closing_a_queue_closes_those_below_it(stage: Stage) -> None:
-    applied(stage, queue("org"), queue("team", parent="org"))
-
-    def state(name: str) -> tuple[str, str]:
-        found = status(stage, QUEUES.format(name))
-        return found.get("state", ""), found.get("closedBy", "")
-
-    stage.wait("both to be open", lambda: [state(n) for n in ("org", "team")] == [("Open", "")] * 2)
-    stage.patch(QUEUES.format("org"), {"spec": {"state": "Closed"}})
-    stage.wait("team to be closed", lambda: state("team") == ("Closed", "org"))
-    assert state("org") == ("Closed", "")
-    stage.patch(QUEUES.format("org"), {"spec": {"state": "Open"}})
-    stage.wait("team to be open again", lambda: state("team") == ("Open", ""))
-
-
 def test_a_job_runs_with_an_argument_that_nobody_knows_and_says_what_happens(stage: Stage) -> None:
     play = Play(stage, "events")
     raw = job(

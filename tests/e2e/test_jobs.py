@@ -38,15 +38,17 @@ class Lab:
         self.cluster = cluster
         self.namespace = namespace
 
-    def run(self, path: Path) -> Any:
-        """Applies a manifest of one Job and waits for its end."""
-        self.cluster.apply_file(self.namespace, path)
+    def run(self, *paths: Path) -> list[Any]:
+        """Applies manifests of one Job each and waits for their end."""
+        for path in paths:
+            self.cluster.apply_file(self.namespace, path)
 
-        def completed() -> Any:
-            (job,) = self.cluster.api.get(JOBS.format(self.namespace))["items"]
-            return job if job["status"]["state"]["phase"] == "Completed" else None
+        def completed() -> list[Any]:
+            jobs: list[Any] = self.cluster.api.get(JOBS.format(self.namespace))["items"]
+            assert len(jobs) == len(paths)
+            return jobs if all(j["status"]["state"]["phase"] == "Completed" for j in jobs) else []
 
-        return until(f"{path.name} to be Completed", completed, 120)
+        return until(f"{', '.join(p.name for p in paths)} to be Completed", completed, 120)
 
     def pods(self) -> dict[str, Any]:
         return {pod["metadata"]["name"]: pod for pod in self.cluster.pods(self.namespace)}
@@ -95,11 +97,13 @@ def lab(_images: None, cluster: World, namespace: str) -> Lab:
 
 @pytest.mark.parametrize(
     ("path", "workers"),
-    [(EXAMPLES / "mpi.yaml", 3), (MANIFESTS / "kubecon-mpi.yaml", 2)],
-    ids=["three-workers", "two-workers"],
+    [
+        pytest.param(EXAMPLES / "mpi.yaml", 3, id="three-workers", marks=pytest.mark.nightly),
+        pytest.param(MANIFESTS / "kubecon-mpi.yaml", 2, id="two-workers"),
+    ],
 )
 def test_mpi_as_it_is_written_for_volcano(lab: Lab, path: Path, workers: int) -> None:
-    job = lab.run(path)
+    (job,) = lab.run(path)
     name = "lm-mpi-job"
     (master,) = lab.left(f"{name}-mpimaster-0").values()  # kept for its output
     assert master["status"]["phase"] == "Succeeded"
@@ -138,18 +142,17 @@ def test_tensorflow_as_it_is_written_for_volcano(lab: Lab) -> None:
     assert (row["STATE"], row["TYPE"], row["PODS"]) == ("Completed", "Tensorflow", "0/3")
 
 
-@pytest.mark.parametrize(
-    ("name", "pods", "told"),
-    [
-        ("horovod", ["lm-horovod-job-master-0"], "rank 2 of 3 on lm-horovod-job-worker-2"),
-        ("paddle-ctr", ["ctr-volcano-trainer-0", "ctr-volcano-trainer-1"], "reached 2 servers"),
-        ("spark", ["spark-pi-driver-0"], "Pi is roughly 3."),
-        ("ray", ["ray-cluster-program-0"], "a cluster of 3 nodes"),
-    ],
-)
-def test_examples_come_to_their_end(lab: Lab, name: str, pods: list[str], told: str) -> None:
-    lab.run(EXAMPLES / f"{name}.yaml")
-    for pod in pods:
+def test_examples_come_to_their_end(lab: Lab) -> None:
+    """They run beside each other."""
+    said = {
+        "lm-horovod-job-master-0": "rank 2 of 3 on lm-horovod-job-worker-2",
+        "ctr-volcano-trainer-0": "reached 2 servers",
+        "ctr-volcano-trainer-1": "reached 2 servers",
+        "spark-pi-driver-0": "Pi is roughly 3.",
+        "ray-cluster-program-0": "a cluster of 3 nodes",
+    }
+    lab.run(*(EXAMPLES / f"{name}.yaml" for name in ("horovod", "paddle-ctr", "spark", "ray")))
+    for pod, told in said.items():
         assert told in lab.logs(pod)
         assert lab.pods()[pod]["status"]["phase"] == "Succeeded"
 

@@ -133,7 +133,7 @@ def test_the_agent_that_owns_the_node_is_killed() -> None:
         assert here.kubelet.lowest()[GPU] == 8
 
 
-@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("scope", ["container", pytest.param("pod", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_plans_are_kept_under_each_topology_manager_policy(policy: str, scope: str) -> None:
     """Plans inside one NUMA node and across both, with exclusive CPUs."""

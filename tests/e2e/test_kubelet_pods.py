@@ -150,7 +150,9 @@ class Cluster:
         eventually(lambda: self.books() == self.gpus and self.core.state.pods[pod.uid].observed)
 
 
-@pytest.mark.parametrize(("resource", "each"), [(GPU, 1), (GPU_SHARE, 12)])
+@pytest.mark.parametrize(
+    ("resource", "each"), [(GPU, 1), pytest.param(GPU_SHARE, 12, marks=pytest.mark.nightly)]
+)
 def test_init_containers_get_their_pods_plan_and_are_in_the_books(resource: str, each: int) -> None:
     random = Random(5)
     with node() as here, here.agent("--report-every=0.5"):

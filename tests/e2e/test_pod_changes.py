@@ -168,7 +168,13 @@ def shaped(name: str, init: list[int], sidecars: list[int], main: list[int]) -> 
 
 
 @pytest.mark.parametrize(
-    "shapes", [([1], [], [2]), ([2], [], [2, 1]), ([1, 2], [1], [3]), ([], [2], [1, 2])]
+    "shapes",
+    [
+        ([1, 2], [1], [3]),
+        pytest.param(([1], [], [2]), marks=pytest.mark.nightly),
+        pytest.param(([2], [], [2, 1]), marks=pytest.mark.nightly),
+        pytest.param(([], [2], [1, 2]), marks=pytest.mark.nightly),
+    ],
 )
 def test_init_containers_and_sidecars_keep_the_plan(
     cluster: World, namespace: str, shapes: tuple[list[int], list[int], list[int]]

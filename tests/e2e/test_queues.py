@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.admission_cases import queue
 from tests.e2e.cluster import verbs
 from tests.e2e.world import World, pod, podgroup, until
 
@@ -16,12 +17,6 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
 def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespace: str) -> None:
     name = f"q-{namespace}"
-    queue = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"capability": {"nvidia.com/gpu": 4}},
-    }
 
     def status() -> dict[str, Any]:
         found: dict[str, Any] = cluster.api.get(f"{QUEUES}/{name}").get("status") or {}
@@ -40,7 +35,7 @@ def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespa
         return [made, pod(f"{gang}-0", gpus, gang=gang)]
 
     try:
-        cluster.apply(namespace, queue)
+        cluster.apply(namespace, queue(name, capability={"nvidia.com/gpu": 4}))
         counts(state="Open", running=0, allocated={})
         cluster.apply(namespace, *group("runs", 4), *group("waits", 1))
         counts(state="Open", running=1, pending=1)
@@ -64,3 +59,25 @@ def test_a_queue_says_what_it_has_and_whether_it_is_open(cluster: World, namespa
         counts(state="Closed", running=0, pending=0, allocated={})
     finally:
         verbs.kubectl("delete", "queue", name, "--ignore-not-found")
+
+
+def test_closing_a_queue_closes_those_below_it(cluster: World, namespace: str) -> None:
+    org, team = f"org-{namespace}", f"team-{namespace}"
+
+    def are(*wanted: tuple[str, str]) -> bool:
+        found = [cluster.api.get(f"{QUEUES}/{name}").get("status", {}) for name in (org, team)]
+        return [(each.get("state"), each.get("closedBy", "")) for each in found] == [*wanted]
+
+    def patch(state: str) -> None:
+        body = json.dumps({"spec": {"state": state}})
+        cluster.kubectl("patch", "queue", org, "--type=merge", "-p", body)
+
+    try:
+        cluster.apply(namespace, queue(org), queue(team, parent=org))
+        until("both to be open", lambda: are(("Open", ""), ("Open", "")))
+        patch("Closed")
+        until("team to be closed", lambda: are(("Closed", ""), ("Closed", org)))
+        patch("Open")
+        until("team to be open again", lambda: are(("Open", ""), ("Open", "")))
+    finally:
+        verbs.kubectl("delete", "queue", org, team, "--ignore-not-found")

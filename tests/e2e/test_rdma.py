@@ -14,9 +14,21 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 RUN = ROOT / "tests/e2e/rdma/run-in-vm"
 
 
-@pytest.mark.parametrize(("version", "arguments"), [(2, ()), (1, ("--cgroup", "v1"))])
+@pytest.mark.parametrize(
+    ("version", "arguments"),
+    [(2, ()), pytest.param(1, ("--cgroup", "v1"), marks=pytest.mark.nightly)],
+)
 def test_a_program_is_stopped_at_its_pods_limit(version: int, arguments: tuple[str, ...]) -> None:
-    command = [str(RUN), *arguments, "--", "env", f"PYTHONPATH={ROOT}", sys.executable]
+    command = [
+        str(RUN),
+        "--timeout",
+        "560",
+        *arguments,
+        "--",
+        "env",
+        f"PYTHONPATH={ROOT}",
+        sys.executable,
+    ]
     done = subprocess.run(
         [*command, "-m", "tests.e2e.rdma.inside", str(version)],
         capture_output=True,

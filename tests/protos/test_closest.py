@@ -76,6 +76,7 @@ def test_too_few_free_gpus_give_nothing(free: int, size: int) -> None:
     assert closest(DGX1, free, size) == 0
 
 
+@pytest.mark.long
 def test_the_good_fours_of_the_cube_mesh() -> None:
     assert closest(DGX1, 0xFF, 4) == 0x0F
     assert closest(DGX1, 0xF0, 4) == 0xF0
@@ -148,6 +149,7 @@ def test_sixteen_unlike_gpus_are_exact_too() -> None:
     assert calls(shape, 0xFFFF, 8) < 20_000
 
 
+@pytest.mark.long
 def test_more_than_sixteen_are_good_and_quick() -> None:
     rng = random.Random(24)
     links = [["X"] * 24 for _ in range(24)]
@@ -161,6 +163,7 @@ def test_more_than_sixteen_are_good_and_quick() -> None:
     assert closest(shape, (1 << 24) - 1, 12).bit_count() == 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_beyond_sixteen_no_exchange_of_one_gpu_is_better(seed: int) -> None:
     """Of unlike GPUs, whose best set cannot be found by trying all."""

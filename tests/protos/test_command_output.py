@@ -13,6 +13,7 @@ from protos.common import command_output
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "program"),
     [

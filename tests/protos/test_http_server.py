@@ -231,6 +231,7 @@ def test_a_member_keeps_its_connection_and_a_stranger_does_not() -> None:
     serve(story)
 
 
+@pytest.mark.long
 def test_a_request_that_comes_before_the_answer_waits_unread() -> None:
     """What a client sends meanwhile stays in its kernel, but for some KiB."""
 

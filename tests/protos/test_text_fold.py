@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from protos.common.text_fold import fold, hung, pieces
 WORDS = st.lists(st.text("ab,/=-", min_size=1, max_size=30), max_size=12)
 
 
+@pytest.mark.long
 @given(words=WORDS, width=st.integers(1, 40))
 def test_lines_are_full_and_words_that_fit_stay_whole(words: list[str], width: int) -> None:
     lines = fold(" ".join(words), width)

@@ -101,6 +101,7 @@ def test_one_takes_the_others_place() -> None:
     assert api.phase(second) == "Running"
 
 
+@pytest.mark.long
 def test_what_is_old_is_forgotten() -> None:
     api = started(successfulJobsHistoryLimit=2, failedJobsHistoryLimit=0)
     for _ in range(4):

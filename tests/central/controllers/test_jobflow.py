@@ -55,6 +55,7 @@ def finish(api: Api, *names: str, code: int = 0) -> None:
 DIAMOND = (step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c"))
 
 
+@pytest.mark.long
 def test_one_after_the_other() -> None:
     api = started(*DIAMOND)
     assert api.names("Job") == ["f-a"]

@@ -65,6 +65,7 @@ def poisoned(name: str = "a-poison") -> dict[str, Any]:
     return job({"w": 2}, name=name, plugins={"faulty": []})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plugin", [IN_OBJECTS, IN_PODS])
 def test_a_plugin_that_raises_stops_one_job(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a restart. Once the bug is gone and the backoff over, the Job runs."""
@@ -178,6 +179,7 @@ def test_a_pod_watcher_that_raises_sets_the_job_aside_and_not_the_pod() -> None:
     assert api.cluster.state.pods[pod.uid].node == "n0"
 
 
+@pytest.mark.long
 def test_an_answer_that_raises_sets_the_job_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call waits for it for ever: the Job goes on after its backoff."""
     api = Api()
@@ -191,6 +193,7 @@ def test_an_answer_that_raises_sets_the_job_aside(monkeypatch: pytest.MonkeyPatc
     assert (api.phase(), counts(api)) == ("Running", {"Job": 0})
 
 
+@pytest.mark.long
 def test_what_an_owner_notes_may_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other CronJobs are reconciled in the same cycle, and Jobs too."""
     api = Api()

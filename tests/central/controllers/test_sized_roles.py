@@ -40,6 +40,7 @@ def raycluster(gpus: int = 2, *, own: bool = False, **notes: str) -> Json:
 # --- they start, grow, and give way ---------------------------------------------
 
 
+@pytest.mark.long
 def test_a_jobset_starts_with_its_least_size_and_grows_into_what_is_free() -> None:
     play = Played(jobset(size=6), racks=(3,))
     assert play.run(3).placed("workers") == [f"train-workers-0-{index}" for index in range(3)]
@@ -150,6 +151,7 @@ def test_a_ray_cluster_grows_and_names_nobody() -> None:
 # --- Ray's own autoscaler -------------------------------------------------------
 
 
+@pytest.mark.long
 def test_rays_own_autoscaler_decides_up_to_what_it_is_given() -> None:
     raw = raycluster(2, own=True)
     raw["spec"]["workerGroupSpecs"][1]["maxReplicas"] = 2

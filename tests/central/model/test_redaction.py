@@ -46,12 +46,14 @@ def test_names_that_may_not_be_seen(text: str, shown: str) -> None:
     assert redacted(text, NAMESPACES, lambda namespace: True) == text
 
 
+@pytest.mark.long
 @given(st.text(min_size=1, max_size=700), st.text(max_size=40), st.sampled_from(sorted(NAMESPACES)))
 def test_no_name_that_an_owner_chooses_is_seen(name: str, kind: str, namespace: str) -> None:
     text = f"reserved for {qualified(namespace, name, kind)} (2 left)"
     assert redacted(text, NAMESPACES, lambda _: False) == f"reserved for {ANOTHER} (2 left)"
 
 
+@pytest.mark.long
 @given(st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True))
 def test_names_of_objects_are_said_as_they_are(name: str) -> None:
     assert qualified("b", name, "job") == f"job b/{name}"

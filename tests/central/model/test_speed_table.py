@@ -128,6 +128,7 @@ tables = st.dictionaries(
 )
 
 
+@pytest.mark.long
 @given(tables, st.lists(st.tuples(st.integers(1, 40), st.integers(1, 7)), min_size=1))
 def test_many_sizes_at_once_have_the_speeds_of_each(
     table: SpeedTable, pairs: list[tuple[int, int]]
@@ -136,6 +137,7 @@ def test_many_sizes_at_once_have_the_speeds_of_each(
     assert table.at_each(members, nodes).tolist() == [table.at(*pair) for pair in pairs]
 
 
+@pytest.mark.long
 @given(tables)
 def test_useful_is_what_one_finds_size_by_size(table: SpeedTable) -> None:
     found, best = [], 0.0

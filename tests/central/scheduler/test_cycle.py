@@ -284,6 +284,7 @@ def test_many_statuses_are_written_over_several_cycles(monkeypatch: pytest.Monke
     assert cycle.due(made, 0.0) is None
 
 
+@pytest.mark.long
 def test_a_start_does_not_wait_for_reasons() -> None:
     """One node is full, and many equal gangs wait. When a pod ends, the oldest starts in the next cycle, and the
     reasons of the others, with new numbers, follow in that cycle and the next ones."""

@@ -97,6 +97,7 @@ def test_the_second_failure_ends_the_process(
     assert len(errors) == (1 if name == "settle" else 2), "all are for the log"
 
 
+@pytest.mark.long
 def test_a_failure_elsewhere_after_a_round_is_another_one(world: WholeCycle, breaks: Break) -> None:
     places = [(refusal_reasons, "refresh"), (QueueStatuses, "decide"), (cycle, "_add_statuses")]
     for count, (owner, name) in enumerate(places, start=1):
@@ -105,6 +106,7 @@ def test_a_failure_elsewhere_after_a_round_is_another_one(world: WholeCycle, bre
         assert rebuilt(world) == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("after_s", "ends"), [(COMES_BACK_S - 1, True), (COMES_BACK_S, False)])
 def test_a_failure_from_the_same_place_comes_back(
     after_s: float, ends: bool, world: WholeCycle, breaks: Break
@@ -123,6 +125,7 @@ def test_a_failure_from_the_same_place_comes_back(
     assert rebuilt(world) == (1 if ends else 2)
 
 
+@pytest.mark.long
 def test_until_the_round_ends_the_state_is_on_trial(world: WholeCycle, breaks: Break) -> None:
     """What fails at the end of a round does so again, however many cycles the round is cut into."""
     scheduler, facts = world.scheduler, [each for n in "uvw" for each in job(n, 1, gpus=0)]
@@ -140,6 +143,7 @@ def test_until_the_round_ends_the_state_is_on_trial(world: WholeCycle, breaks: B
         end_round()
 
 
+@pytest.mark.long
 def test_a_gang_that_is_set_aside_meanwhile_does_not_end_the_process(
     world: WholeCycle, breaks: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_an_attempt_that_others_end_changes_nothing_and_finds_the_same_later(
     assert ended >= 3
 
 
+@pytest.mark.long
 def test_more_subgroups_than_attempts_are_placed() -> None:
     """Two kinds in turn, each subgroup on a node of its own."""
     size = ATTEMPTS + 200

@@ -273,6 +273,7 @@ def test_a_running_pod_that_fails_keeps_its_share_of_a_nic(monkeypatch: pytest.M
     assert bound(decisions) == {"p0", "p1", "p2"}
 
 
+@pytest.mark.long
 def test_many_objects_with_one_fault_cost_one_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler, handlers = new_scheduler(factories.LEVELS), apply_module.HANDLERS
     real = handlers[PodSeen]

@@ -199,11 +199,13 @@ def play(seed: int) -> None:
             site.step(dice.choice([1.0, 10.0, 100.0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(100))
 def test_no_gang_stays_below_its_minimum_that_could_be_whole(seed: int) -> None:
     play(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", [5, 16])
 def test_a_replacement_may_use_what_is_reserved_for_a_pending_gang(story: int) -> None:
     """Else the two wait for each other: the plan is for the time when the gang that is broken ends."""

@@ -191,6 +191,7 @@ def test_a_function_that_fails_on_one_object_stops_that_object_or_the_process(
     assert failed, "none of them was contained"
 
 
+@pytest.mark.long
 def test_gangs_that_fail_in_their_own_turns_are_set_aside_and_nothing_else_is() -> None:
     """Their pods and PodGroups stay in the state, with the reason."""
 
@@ -207,6 +208,7 @@ def test_gangs_that_fail_in_their_own_turns_are_set_aside_and_nothing_else_is() 
         assert "a bug of schedule" in gang.attempt.reason
 
 
+@pytest.mark.long
 def test_a_gang_that_cannot_be_accounted_is_set_aside() -> None:
     watched = Watched(OBJECTS["pending gang"], ("queues/order.py", "rank"))
     world = WholeCycle(Armed(watched))

@@ -75,6 +75,7 @@ def test_who_waits_for_victims_does_not_read_that_nobody_gives_way(
     assert world.step(7.0) == ["urgent-0"]
 
 
+@pytest.mark.long
 def test_who_asks_reads_what_is_free_now_though_others_with_the_same_refusal_were_asked_for() -> (
     None
 ):

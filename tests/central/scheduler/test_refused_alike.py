@@ -128,6 +128,7 @@ def test_many_at_a_time_are_refused_as_one_by_one(limit: str) -> None:
         assert (expected == len(each.rest)) == (limit == "none" or (limit, seed) == ("barred", 1))
 
 
+@pytest.mark.long
 def test_gangs_with_reservations_and_refusals_of_earlier_epochs_are_not_copied() -> None:
     given = case(1, "none")
     pending = given.scheduler.state.pending
@@ -140,6 +141,7 @@ def test_gangs_with_reservations_and_refusals_of_earlier_epochs_are_not_copied()
     assert together(given) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refused", ["first", "none"])
 def test_nothing_is_left_to_refuse(refused: str) -> None:
     given = case(2, "none")
@@ -177,6 +179,7 @@ def attempts(made: Scheduler, *facts: Fact) -> int:
     return count
 
 
+@pytest.mark.long
 def test_gangs_of_unlike_requests_that_need_more_gpus_than_are_free_are_not_tried() -> None:
     """The one with the reservation is, and once it is bound the next one."""
     few, many = unlike(KINDS), unlike(2 * KINDS)
@@ -188,6 +191,7 @@ def test_gangs_of_unlike_requests_that_need_more_gpus_than_are_free_are_not_trie
     assert placed == ["g0"]
 
 
+@pytest.mark.long
 def test_gangs_that_changed_or_came_are_tried_whatever_is_free() -> None:
     made = unlike(KINDS)
     changed, new = factories.pod("g7-0", 3, "g7", cpu=555), factories.pod("new", 5)
@@ -195,6 +199,7 @@ def test_gangs_that_changed_or_came_are_tried_whatever_is_free() -> None:
     assert attempts(made, PodGone("uid-r0"), changed, new) == few + 2
 
 
+@pytest.mark.long
 def test_a_gang_that_needs_exactly_what_is_free_is_bound() -> None:
     made = unlike(KINDS, gpus=(4, 3, 2, 1))
     assert attempts(made, PodGone("uid-r0"), PodGone("uid-r1")) >= 2
@@ -257,6 +262,7 @@ def test_of_many_queues_those_are_tried_whose_gangs_may_fit(
     assert tried[0] < tried[1] // 4
 
 
+@pytest.mark.long
 def test_where_refusing_without_an_attempt_ends() -> None:
     made = unlike(KINDS, *gang_without_gpus(9.5))
     pending = made.state.pending

@@ -71,6 +71,7 @@ def refusing(request: quota.StartRequest) -> str:
     return ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_owner_of_a_podgroup_reads_why_its_gang_is_set_aside(
     order: str, monkeypatch: pytest.MonkeyPatch

@@ -328,6 +328,7 @@ def test_hostile_gangs_stay_below_the_limit() -> None:
     assert 0 < longest(made) <= 20_000
 
 
+@pytest.mark.long
 def test_the_work_of_a_claimant_does_not_grow_with_the_number_of_claimants() -> None:
     """Single pods against the surplus of gangs."""
     used = []

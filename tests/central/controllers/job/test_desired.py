@@ -259,6 +259,7 @@ def test_a_job_that_gets_something_wrong_says_so_and_has_nothing() -> None:
     assert [event["reason"] for event in api.events()] == ["InvalidSpec"]
 
 
+@pytest.mark.long
 def test_a_refused_call_is_reported_and_retried() -> None:
     api = Api()
 
@@ -393,6 +394,7 @@ def test_a_finished_pods_work_is_not_done_twice() -> None:
     assert api.made["Pod", "j-w-0", "0", ""] == 1
 
 
+@pytest.mark.long
 def test_counts_are_not_written_at_every_step() -> None:
     api = Api(nodes=1, cpu=64_000)
     api.apply(job({"w": 50}))

@@ -35,6 +35,7 @@ def test_it_takes_what_there_is() -> None:
     assert api.status()["elastic"]["worker"]["size"] == 8
 
 
+@pytest.mark.long
 def test_two_share_evenly() -> None:
     api = Api(nodes=1)
     api.apply(elastic())
@@ -108,6 +109,7 @@ def test_another_scheduler_makes_room_for_those_who_were_waiting() -> None:
     assert members(api) == "0-3"
 
 
+@pytest.mark.long
 def test_a_quota_below_the_least_sizes_evicts_nobody_and_lets_nobody_grow() -> None:
     api = Api(nodes=1)
     api.tell(QueueSeen("q", capability=(("cpu", 200_000),)))

@@ -66,6 +66,7 @@ def test_a_cordon_alone_takes_nobody() -> None:
     assert (len(on(api, "n0")), generation(api)) == (8, before)
 
 
+@pytest.mark.long
 def test_a_drained_node_takes_no_member_below_the_least_size() -> None:
     """Those who go first are the ones that are being taken already. The others are made again when they are taken."""
     api = two_nodes(least=14)

@@ -77,6 +77,7 @@ def test_where_places_are_alike_every_size_is_useful() -> None:
     assert task.speeds.at(8, 1) == task.speeds.at(8, 3)
 
 
+@pytest.mark.long
 def test_nobody_is_faster_than_in_proportion_or_slower_with_more() -> None:
     """Whatever is measured, and whatever a coordinator makes up."""
     dice = random.Random(7)

@@ -40,6 +40,7 @@ def gang(api: Api, pod: Json, rule: Json) -> tuple[int, set[str]]:
     return value, {one["metadata"]["name"] for one in alive if named(one) == named(pod)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["fixed", "elastic"])
 def test_each_pod_leads_to_its_gang(kind: str) -> None:
     api = Api(nodes=2)

@@ -26,6 +26,7 @@ def gang_state(api: Api, name: str = "j") -> tuple[str, str]:
     return str(state[0]), str(state[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["Job", "Pod"])
 def test_a_refused_deletion_is_tried_again_later(kind: str) -> None:
     """A second after the first refusal, and twice as long after each other."""

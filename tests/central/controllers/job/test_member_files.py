@@ -99,6 +99,7 @@ def test_a_job_that_does_not_ask_for_files_costs_no_write_of_pods() -> None:
     assert "leaveBy" not in api.status()["elastic"]["worker"]
 
 
+@pytest.mark.long
 def test_a_member_that_leaves_is_told_and_then_deleted_in_time() -> None:
     api = grown(8)
     since = need(api, 3)
@@ -131,6 +132,7 @@ def test_one_that_ends_by_itself_is_not_waited_for() -> None:
     assert (api.phase(), api.status()["retryCount"]) == ("Running", 0)
 
 
+@pytest.mark.long
 def test_those_whom_nobody_needs_have_the_longer_time() -> None:
     api = grown(4)
     raw = api.job()
@@ -148,6 +150,7 @@ def no_files(asked: Decision) -> str:
     return forbidden if isinstance(asked, Patch) and asked.kind == "Pod" else ""
 
 
+@pytest.mark.long
 def test_without_the_right_members_leave_in_the_same_time_and_the_status_says_why() -> None:
     api = grown(8)
     api.refuses = no_files
@@ -178,6 +181,7 @@ def test_annotations_that_are_not_answered_delay_no_deletion() -> None:
     assert api.now <= since + LEAVE_FOR_NEEDS_S + 1
 
 
+@pytest.mark.long
 def test_the_pod_that_takes_a_number_again_can_be_deleted() -> None:
     """Two calls for one pod are under way at a time: each has its own answer."""
     api = grown(8)
@@ -207,6 +211,7 @@ def test_a_member_that_stays_after_all_is_told_so() -> None:
     assert "j-worker-3" not in api.deletions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("far", ["9999-12-31T23:59:59Z", "never", "", "x" * 10_000])
 def test_what_others_write_into_the_annotations_keeps_no_pod(far: str) -> None:
     api = grown(8)
@@ -239,6 +244,7 @@ def test_annotations_of_the_template_are_not_those_of_members() -> None:
 # --- restarts ------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_another_scheduler_keeps_the_time_that_was_written() -> None:
     for falls_at_s in (0.0, 1.0, 2.0, 3.5):
         api = grown(8)
@@ -335,6 +341,7 @@ def shrunk(calls: int | None) -> tuple[FilesApi, int]:
 # --- how much is written ---------------------------------------------------------
 
 
+@pytest.mark.long
 def test_nothing_is_written_where_nothing_changes() -> None:
     api = grown(8)
     before = len(api.patches)
@@ -374,6 +381,7 @@ def most_in(patches: list[tuple[float, str]], seconds: float) -> int:
     return max(sum(begin <= at < begin + seconds for at in times) for begin in times)
 
 
+@pytest.mark.long
 def test_only_calls_for_the_pods_are_made() -> None:
     """What a change of size costs with files: one write for each pod that was there, beside those without files."""
     calls: Counter[str] = Counter()

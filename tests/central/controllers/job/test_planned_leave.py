@@ -84,6 +84,7 @@ def test_a_coordinator_that_does_not_follow_the_plan_is_waited_for() -> None:
     assert api.workers() == ALL[:2]
 
 
+@pytest.mark.long
 def test_at_the_latest_after_thirty_seconds() -> None:
     api = Training(nodes=2)
     api.shrink(2)
@@ -105,6 +106,7 @@ def test_five_seconds_if_others_wait_for_their_seats() -> None:
     hurry(Training(nodes=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["a hurry", "a restart of the scheduler"])
 def test_each_plan_has_a_time_of_its_own(before: str) -> None:
     """What its owner changed is in no hurry, whatever was planned before or by another scheduler."""

@@ -99,6 +99,7 @@ def test_a_job_restarts_as_a_whole_and_only_so_often() -> None:
     assert api.status()["state"]["message"].endswith("restart 3 of at most 3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("falls", [False, True])
 def test_a_job_that_fails_soon_waits_longer_before_each_restart(falls: bool) -> None:
     """Its GPUs are free meanwhile. A restart of the scheduler changes no time."""

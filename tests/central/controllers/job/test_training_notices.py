@@ -136,6 +136,7 @@ def test_a_pod_of_weak_pairs_or_a_slow_member_is_replaced_on_another_node(
     assert api.phase() == "Running"
 
 
+@pytest.mark.long
 def test_tasks_that_are_set_aside() -> None:
     api = Reported()
     why = "queue q: task 3 (part-3): a torn file"

@@ -3,6 +3,8 @@ holds."""
 
 from typing import Any
 
+import pytest
+
 from central.controllers.composite import jobs_of
 from central.controllers.job import training_plan
 from central.controllers.job.training_plan import TrainingPlan
@@ -43,6 +45,7 @@ class Planned(Api):
         return self.latest
 
 
+@pytest.mark.long
 def test_members_hold_gpus() -> None:
     api = Planned(gpus=4)
     assert api.plan.members == (0, 1, 2, 3)
@@ -50,6 +53,7 @@ def test_members_hold_gpus() -> None:
     assert Planned().plan.gpus == 0
 
 
+@pytest.mark.long
 def test_growth_and_needs() -> None:
     api = Planned()
     assert api.causes[-1] == "room"

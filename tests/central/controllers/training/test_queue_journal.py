@@ -123,6 +123,7 @@ def test_what_is_restored_is_what_was_there(seed: int) -> None:
             )
 
 
+@pytest.mark.long
 def test_a_write_has_what_changed_and_no_other_lease() -> None:
     stored = Stored(200_000, JournalLimits())
     keys = [key for n in range(500) for key in stored.take(0.0, (n, 1), 64)]

@@ -2,11 +2,14 @@
 
 import random
 
+import pytest
+
 from central.controllers.training.permutation import _network, permuted
 from central.controllers.training.task_lease import TaskLease, TaskLeases
 from tests.effort import seeds
 
 
+@pytest.mark.long
 def test_any_story_of_leases() -> None:
     for seed in seeds(300):
         dice = random.Random(seed)

@@ -288,6 +288,7 @@ def test_a_restored_queue_goes_on_as_before(seed: int) -> None:
             held = []
 
 
+@pytest.mark.long
 def test_a_million_tasks_half_done_are_small() -> None:
     bits = BitMap(1_000_000)
     for number in range(500_000):

@@ -357,6 +357,7 @@ def fits_node(roots: list[int], pods: list[tuple[int, bool]]) -> bool:
     return False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(10))
 def test_a_gang_that_fits_is_placed(seed: int) -> None:
     """Random nodes with devices on two PCIe roots, some in use, and a gang whose pods ask for some of them."""
@@ -395,6 +396,7 @@ def test_a_gang_that_fits_is_placed(seed: int) -> None:
 KINDS = ((1, False), (2, False), (2, True), (3, False), (3, True))
 
 
+@pytest.mark.long
 def test_gangs_with_two_kinds_of_pods_are_mostly_placed() -> None:
     """One of 500 that fit is refused, because kinds are placed one after the other; the hardest one first."""
     random, missed, fitting = Random(5), 0, 0

@@ -183,6 +183,7 @@ def random_node(
     return allocation, there, free, without(total, (one for one in there if one.id not in free))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(8))
 def test_the_search_is_exact(seed: int) -> None:
     random = Random(seed)

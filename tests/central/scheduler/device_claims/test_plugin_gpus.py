@@ -331,6 +331,7 @@ class History:
                 assert max(free.values()) < self.sizes[name], f"{name} fits and waits: {why}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(20))
 def test_any_history_has_no_gpu_in_two_hands_and_leaves_none_idle(seed: int) -> None:
     story = History(seed)

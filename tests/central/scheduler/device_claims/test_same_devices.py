@@ -195,6 +195,7 @@ def pods_on(there: list[set[int]], count: int, chosen: set[int]) -> int:
     return best
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(6))
 def test_a_gang_gets_the_same_values_if_any_set_fits(seed: int) -> None:
     random = Random(seed)

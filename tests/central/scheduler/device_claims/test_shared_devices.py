@@ -365,6 +365,7 @@ def in_use(random: Random, there: Sequence[Device]) -> tuple[list[DeviceUse], Le
 MOST = 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(8))
 def test_the_pods_that_fit_are_exact(seed: int) -> None:
     random, outcomes = Random(seed), Counter[object]()

@@ -71,6 +71,7 @@ def workers(play: Played) -> tuple[int, int]:
     return len(play.placed("workers")), sum("workers" in name for name in play.pods)
 
 
+@pytest.mark.long
 def test_it_asks_for_its_most_and_stays_there() -> None:
     play = Played(jobset(), racks=(4,)).run(100)
     assert workers(play) == (4, 6)
@@ -79,6 +80,7 @@ def test_it_asks_for_its_most_and_stays_there() -> None:
     assert workers(Played(jobset(ask="none"), racks=(4,)).run(100)) == (4, 4)
 
 
+@pytest.mark.long
 def test_a_queues_capability_bounds_what_is_asked_for() -> None:
     play = Played(jobset(), racks=(4,))
     play.facts.append(QueueSeen("default", capability=((GPU, 40),)))
@@ -98,12 +100,14 @@ def test_what_others_of_the_queue_ask_for_counts() -> None:
     assert sum(last.values()) == 8
 
 
+@pytest.mark.long
 def test_whole_steps_are_asked_for() -> None:
     play = Played(jobset(step="workers: 2"), racks=(4,))
     play.facts.append(QueueSeen("default", capability=((GPU, 40),)))
     assert workers(play.run(100)) == (4, 4), "five are no size"
 
 
+@pytest.mark.long
 def test_what_waits_for_nodes_takes_nothing_from_others() -> None:
     play = Played(jobset(), racks=(4,)).run(60)
     play.other("r", 2)
@@ -128,6 +132,7 @@ def test_one_that_asks_still_grows_by_sharing() -> None:
     assert sizes(run, "a", "b") == [4, 4]
 
 
+@pytest.mark.long
 def test_a_gang_that_needs_its_least_goes_first() -> None:
     asking = elastic("a", 2, 10, annotations=ASKS)
     run = simulate([machine(0, 4), asking, rigid("r", 3, 100), late(1, 200, 3)], 400)

@@ -50,6 +50,7 @@ def _least_harm(curves: list[SpeedCurve], fair: list[int], seats: int) -> float:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", range(0, 400, 100))
 def test_speeds_that_grow_by_less_and_less_are_shared_best(base: int) -> None:
     for seed in range(base, base + 100):

@@ -1,5 +1,7 @@
 """What surplus leaves free for services (--elastic-headroom)."""
 
+import pytest
+
 from tests.central.scheduler.elastic.test_autoscaler import (
     elastic,
     machine,
@@ -18,6 +20,7 @@ def test_growth_leaves_the_headroom_free() -> None:
     assert sizes(simulate([*nodes, elastic("x")], 1000, headroom=0.26), "x") == [11]
 
 
+@pytest.mark.long
 def test_part_of_a_gpu_keeps_a_whole_one_free() -> None:
     node = machine(0, 64)
     node["status"]["allocatable"]["nvidia.com/gpu"] = "8"

@@ -21,6 +21,7 @@ def rating(seats: list[Seat], gone: set[int]) -> tuple[int, ...]:
     return (*domains, *uneven, sum(seat.lost for seat in left), -sum(seat.number for seat in left))
 
 
+@pytest.mark.long
 def test_the_choice_is_the_best_of_all() -> None:
     for seed in seeds(5000):
         dice = random.Random(seed)

@@ -152,6 +152,7 @@ def test_gangs_that_come_together_share_the_models(count: int) -> None:
     assert count / 2 <= nodes.count("n0") < count
 
 
+@pytest.mark.long
 def test_no_more_gangs_wait_for_a_model_than_have_seats_there() -> None:
     """One has all of the fast model, and the newcomers wait a moment until its surplus is gone."""
     newcomers = [job(f"e{i}", GAINS, 100) for i in range(12)]
@@ -176,6 +177,7 @@ def test_a_model_without_a_seat_is_none(whose: str) -> None:
     assert starts(run)["e"] == (10.0, "n1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["node", "lockstep.dev/rack"])
 @pytest.mark.parametrize("surplus", [0, 1])
 def test_scattered_seats_are_none_for_a_gang_that_requires_a_level(
@@ -253,6 +255,7 @@ def choices(gangs: list[Json], until_s: float = 10.0) -> int:
     return counted.most
 
 
+@pytest.mark.long
 def test_a_flood_of_gangs_costs_few_choices() -> None:
     """Each counts the seats of all models."""
     assert choices([job(f"e{i}", GAINS, 1) for i in range(40)]) == 1
@@ -287,6 +290,7 @@ def test_a_model_that_the_pods_exclude_is_none() -> None:
     assert starts(simulate([*nodes, narrow], 50))["e"] == (0.0, "n1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", range(0, 400, 100))
 def test_the_price_is_what_one_more_seat_would_do(base: int) -> None:
     for seed in range(base, base + 100):

@@ -66,6 +66,7 @@ def released(made: Scheduler, pods: list[Pod]) -> int:
         return int(snapshot.view(pods[0].spec).refresh().by_row.sum())
 
 
+@pytest.mark.long
 def test_as_many_as_when_they_are_released() -> None:
     compared = 0
     for seed in seeds(400):

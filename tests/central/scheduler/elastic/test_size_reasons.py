@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from central.model.facts import QueueSeen
 from central.scheduler.elastic import size_reasons
 from tests.central import factories
@@ -32,6 +34,7 @@ def test_no_seat_is_free() -> None:
     )
 
 
+@pytest.mark.long
 def test_two_share() -> None:
     api = Asked(nodes=1).started(elastic(), elastic(name="k"))
     for _ in range(60):

@@ -69,6 +69,7 @@ def test_after_three_tries_the_target_is_lower_for_a_while() -> None:
     assert api.now - began > LOWERED_S - 400.0
 
 
+@pytest.mark.long
 def test_growth_that_succeeds_ends_the_count() -> None:
     api = broken_from(4)
     while size(api) != 4 or "try 2" not in reason(api):
@@ -84,6 +85,7 @@ def test_growth_that_succeeds_ends_the_count() -> None:
     assert "(try 1 of 3)" in reason(api)
 
 
+@pytest.mark.long
 def test_the_least_size_is_kept() -> None:
     """Also where nobody starts: the Job's owner sees why, and the seats above are others'."""
     api = broken_from(0, least=3)
@@ -100,6 +102,7 @@ def test_whole_steps_leave() -> None:
     assert size(api) == 4
 
 
+@pytest.mark.long
 def test_a_member_that_runs_or_merely_takes_its_time_stays() -> None:
     api = Asked(nodes=1)
     api.cannot_start = lambda name: "ContainerCreating" if name.endswith("5") else ""
@@ -129,6 +132,7 @@ def test_reasons_of_the_kubelet(said: object, stuck: str) -> None:
     assert (found["stuck"], found["ready"]) == (stuck, not stuck)
 
 
+@pytest.mark.long
 def test_a_job_does_not_grow_while_a_member_does_not_start() -> None:
     """Not even just after its start, when growth costs nothing. It cannot do without the member, so it waits for it."""
     api = Asked(nodes=1)

@@ -122,6 +122,7 @@ def _selected(peers: Peers) -> str:
     return wording.labels(selector.labels or ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_each_node_is_refused_by_all_rules_that_it_violates(seed: int) -> None:
     random, seen = Random(seed), Counter[str]()

@@ -112,6 +112,7 @@ def bound_claims(pod: PodSeen) -> set[str]:
     return {*pod.claims} - {"local"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_kept_is_what_holds(seed: int) -> None:
     random, cluster, plain = Random(seed), new_scheduler(factories.LEVELS), Plain()

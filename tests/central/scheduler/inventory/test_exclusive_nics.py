@@ -5,6 +5,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from central.model.decisions import UpdateGangStatus
 from central.model.facts import Fact, PodGone, PodSeen
 from central.scheduler.cycle import schedule_once
@@ -98,6 +100,7 @@ class Kubelet:
             self.report(now, {})
 
 
+@pytest.mark.long
 def test_no_nic_has_two_pods() -> None:
     bound = waited = 0
     for seed in seeds(40):

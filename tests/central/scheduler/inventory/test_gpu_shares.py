@@ -193,6 +193,7 @@ def test_the_less_urgent_share_gives_way_to_the_urgent() -> None:
     assert say(made, PodGone("uid-low"), now=11.0)["urgent"] == ("a", [0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_books_hold_whatever_comes_and_goes(seed: int) -> None:
     """Whole GPUs and shares at random; what is bound must fit in a world that counts by itself."""

@@ -4,6 +4,8 @@ import random
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Decision, SetStatus, UpdateGangStatus
 from central.model.facts import (
@@ -125,6 +127,7 @@ def drawn(dice: random.Random) -> HyperNodeSeen:
     )
 
 
+@pytest.mark.long
 def test_events_one_by_one_make_the_tree_that_is_made_anew() -> None:
     for seed in seeds(300):
         _story(random.Random(seed))

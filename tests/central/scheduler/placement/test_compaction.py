@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+
 from central.scheduler.placement import PlacementRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -57,6 +59,7 @@ def case(dice: random.Random) -> tuple[list[Node], list[Amounts]]:
     return nodes[:9], sorted(pods, reverse=True)
 
 
+@pytest.mark.long
 def test_unlike_pods_take_the_fewest_domains() -> None:
     more = Counter[str]()
     for seed in seeds(300):

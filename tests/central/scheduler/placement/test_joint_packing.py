@@ -79,6 +79,7 @@ def request_for(groups: list[Group], required: str) -> PlacementRequest:
     return PlacementRequest(every, required, subgroups=subgroups)  # type: ignore[arg-type]  # as above
 
 
+@pytest.mark.long
 def test_unlike_subgroups_of_unlike_pods_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
     for seed in seeds(1000):

@@ -199,6 +199,7 @@ def test_two_layers_of_equal_bundles() -> None:
     assert not ALL_SEEDS or min(answers.values()) > 15
 
 
+@pytest.mark.long
 def test_unlike_bundles_fit_wherever_there_is_a_way() -> None:
     answers, counted = Counter[bool](), 0
     for seed in seeds(300):

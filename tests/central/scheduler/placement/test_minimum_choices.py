@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
+import pytest
+
 from central.scheduler.inventory.pods import Pod
 from central.scheduler.placement import minimum_choices
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -28,6 +30,7 @@ def placeable(pods: Sequence[Amounts], nodes: tuple[Amounts, ...]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_any_pods_that_reach_the_minimum_will_do() -> None:
     seen = Counter[str]()
     for seed in seeds(300):

@@ -72,6 +72,7 @@ def level_of(snapshot: Snapshot, rows: list[int], masks: int) -> str:
     return ANYWHERE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", range(0, 1500, 100))
 def test_the_lowest_level_the_fewest_nodes_and_a_true_no(base: int) -> None:
     for seed in range(base, base + 100):
@@ -118,6 +119,7 @@ def fewest_nodes(snapshot: Snapshot, room: dict[int, int], count: int, level: in
     return least[0]
 
 
+@pytest.mark.long
 def test_gangs_of_unlike_pods_fit_in_one_rack_where_one_has_room_for_all() -> None:
     for seed in range(300):
         snapshot = cluster(seed)

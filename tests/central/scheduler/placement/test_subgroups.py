@@ -160,6 +160,7 @@ def cut(seats: list[Assignment], sizes: Sequence[int]) -> Iterator[list[Assignme
     assert not rest
 
 
+@pytest.mark.long
 def test_equal_groups_fit_wherever_there_is_a_way() -> None:
     answers = Counter[bool]()
     for seed in seeds(400):
@@ -232,6 +233,7 @@ class CountingDraft(Draft):
             yield
 
 
+@pytest.mark.long
 def test_equal_subgroups_that_swap_their_nodes_are_not_searched_again() -> None:
     """Seven subgroups of 6 GPUs on six nodes of 8: each order of the nodes fails alike."""
     snapshot = Snapshot()

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
+import pytest
+
 from central.scheduler.placement import PlacementRequest, SubgroupRequest, fit
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
@@ -96,6 +98,7 @@ class Model:
         return "", []
 
 
+@pytest.mark.long
 def test_the_domain_that_the_definition_names() -> None:
     seen = Counter[str]()
     worlds = examples(500)

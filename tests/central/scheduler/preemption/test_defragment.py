@@ -88,6 +88,7 @@ def test_nobody_is_moved_who_did_not_say_that_it_may_be() -> None:
     assert not world.evicted
 
 
+@pytest.mark.long
 def test_nobody_is_moved_who_only_just_began() -> None:
     world = halves(settled=False)
     world.step(10.0, *job("big", 1, 8, created=9.0))

@@ -8,6 +8,7 @@ from tests.central.scheduler.preemption.drawn_claims import check, claim
 from tests.effort import examples
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covered", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_no_claim_could_be_met_with_less_harm(seed: int, covered: bool) -> None:

@@ -160,6 +160,7 @@ def departments(nodes: int) -> list[QueueSeen]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", [fair_share.divide, claim_in_flight.pending_needs])
 def test_claims_of_many_queues_leave_shares_and_earlier_claims_as_they_were_counted(
     function: FunctionType,
@@ -207,6 +208,7 @@ def test_a_claimant_does_not_look_at_every_running_pod(queues: Queues) -> None:
     assert many <= few * 1.5
 
 
+@pytest.mark.long
 def test_nominating_the_nodes_of_each_of_many_pods_takes_no_more_work_than_of_few() -> None:
     def counted(count: int) -> int:
         made = full(count // 8)

@@ -57,6 +57,7 @@ def gained(made: LeastHarmProblem, chosen: tuple[EvictionUnit, ...]) -> int:
     return total
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_no_set_of_victims_does_less_harm(seed: int) -> None:
     answered = 0

@@ -119,6 +119,7 @@ def victims(scheduler: Scheduler, request: PreemptionRequest) -> tuple[Pod, ...]
     return found.victims if found is not None else None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("covered", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_set_covers_the_quota_with_less_harm(seed: int, covered: bool) -> None:

@@ -149,6 +149,7 @@ def with_quota(dice: random.Random, problem: LeastHarmProblem) -> LeastHarmProbl
     return replace(problem, units=units, free=free, missing=missing, lacking=lacking)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacking", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_does_less_harm(seed: int, lacking: bool) -> None:
@@ -173,6 +174,7 @@ def test_nothing_does_less_harm(seed: int, lacking: bool) -> None:
     assert possible > 30
 
 
+@pytest.mark.long
 def test_the_best_set_that_is_accepted_is_found() -> None:
     dice, other = random.Random(0), 0
     for _ in range(120):
@@ -209,6 +211,7 @@ def test_a_unit_that_frees_too_little_stays_unless_the_rest_is_not_accepted() ->
     assert improve(both, None, 100)[0] == [enough, more]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_no_budget_is_overspent_and_none_is_in_the_way_for_nothing(seed: int) -> None:
     dice = random.Random(500 + seed)

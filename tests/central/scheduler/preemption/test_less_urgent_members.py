@@ -93,6 +93,7 @@ def test_a_gang_without_enough_surplus_is_not_exchanged(gpus: int) -> None:
     )
 
 
+@pytest.mark.long
 def test_no_exchange_would_spare_a_more_urgent_member() -> None:
     """Gangs on several nodes, and a claimant for one of these: every exchange is tried by counts."""
     exchanged = 0

@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from random import Random
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.decisions import Bind, Evict
 from central.model.facts import Fact, PodSeen
@@ -106,6 +108,7 @@ def fewer_suffice(case: Case, chosen: set[int]) -> bool:
     return model.is_possible(*others, total(gone) - (len(chosen) - 1))
 
 
+@pytest.mark.long
 def test_who_is_not_needed_leaves_for_who_is() -> None:
     seen = Counter[str]()
     for seed in range(200):

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from central.model.decisions import Evict
 from central.model.facts import EvictDone, Fact, PodGone, QueueSeen
 from central.scheduler.cycle import schedule_once
@@ -151,6 +153,7 @@ def test_a_budget_that_is_known_is_planned_with() -> None:
     assert world.step(505.0) == ["urgent-0"]
 
 
+@pytest.mark.long
 def test_nobody_goes_for_nothing_where_a_budget_stands_in_the_way() -> None:
     """Two nodes, of which one can't be emptied: the other's pods stay, however long it is asked."""
     world = World(factories.node("a"), factories.node("b"))
@@ -181,6 +184,7 @@ def test_a_reason_lists_the_budgets_that_allow_too_little() -> None:
     assert blocked in world.told["big"]
 
 
+@pytest.mark.long
 def test_who_is_covered_is_asked_before_anybody_goes() -> None:
     """The budget's status may be old: what the Eviction API says counts, and nobody else has gone."""
     world = World(factories.node("a"), factories.node("b"))

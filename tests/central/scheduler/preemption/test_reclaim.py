@@ -234,6 +234,7 @@ def test_what_a_victim_leaves_beyond_its_claim_is_claimed_by_the_next_gang() -> 
     assert {"first", "next0", "next1"} <= {*world.began}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("deserved", "given"), [((8, 8), 4), ((8, 2), 2), ((6, 2), 2), ((16, 8), 3), ((8, 0), 0)]
 )

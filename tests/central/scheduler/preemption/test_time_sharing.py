@@ -3,6 +3,8 @@ own."""
 
 from dataclasses import replace
 
+import pytest
+
 from central.model.decisions import SUSPENSION, Evict, UpdateGangStatus
 from central.model.facts import Fact, GangSeen, PodGone, PodSeen, QueueSeen
 from central.model.past_turns import PastTurns
@@ -74,6 +76,7 @@ def test_a_suspension_costs_no_more_than_a_twentieth_of_the_run_time() -> None:
     assert sharing(there).quantum_s(there.cluster.queues, gang) == 2400.0
 
 
+@pytest.mark.long
 def test_whose_suspension_costs_more_than_ten_quanta_allow_shares_no_time() -> None:
     """It would suspend others and in practice never be suspended."""
     for cost_s, quantum_s in ((300.0, 6000.0), (301.0, None), (3e9, None)):
@@ -106,6 +109,7 @@ def test_consent_of_every_pod_and_equal_priority_are_asked_for() -> None:
     assert "no gang that may be suspended for it frees enough" in there.told["short"]
 
 
+@pytest.mark.long
 def test_the_least_run_time_of_a_queue_protects_from_suspension() -> None:
     there = world(min_runtime_s=7200.0)
     there.step(0.0, *trains("long", 8, 10))
@@ -126,6 +130,7 @@ def test_all_of_a_gang_starts_in_the_place_of_all_who_go_or_nobody_goes() -> Non
     assert len(gang.counts.placed) == 2
 
 
+@pytest.mark.long
 def test_the_gang_that_was_suspended_does_not_take_the_place_back() -> None:
     there = world()
     there.step(0.0, *trains("long", 8, 10))
@@ -158,6 +163,7 @@ def _alone(name: str, at_s: float) -> Fact:
     return replace(pod, gang_min=1)
 
 
+@pytest.mark.long
 def test_a_pod_without_an_object_is_known_again_after_a_suspension_and_only_then() -> None:
     for suspended in (True, False):
         there = world()
@@ -204,6 +210,7 @@ def test_a_gang_that_does_not_say_its_run_time_shares_time_by_what_it_has_run() 
     assert there.evicted == ["old-0"]
 
 
+@pytest.mark.long
 def test_equals_at_the_capability_of_their_queue_share_time_too() -> None:
     there = world(nodes=2, capability=(("nvidia.com/gpu", 8),))
     there.step(0.0, *trains("long", 8, 10))
@@ -243,6 +250,7 @@ def test_two_gangs_without_victims_do_not_have_each_other_searched_for_ever() ->
     assert wakes < 10
 
 
+@pytest.mark.long
 def test_of_those_that_may_go_the_one_that_ends_first_goes() -> None:
     there = world()
     there.step(0.0, *trains("ends-first", 4, 5))

@@ -1,5 +1,7 @@
 """What is counted of a claim from the decision until its gang starts."""
 
+import pytest
+
 from central.model.facts import QueueSeen
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
 from central.scheduler.queues import quota
@@ -45,6 +47,7 @@ def check_sums(world: World) -> None:
     assert kept.leaving(queues.by_name) == every.leaving(queues.by_name)
 
 
+@pytest.mark.long
 def test_the_sums_that_are_kept_follow_claims_and_facts() -> None:
     """Each claim has two victims, of which one goes first."""
     world = World(*(factories.node(f"n{number}", gpus=2) for number in range(8)))

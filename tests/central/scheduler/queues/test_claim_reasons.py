@@ -137,6 +137,7 @@ def test_what_is_less_urgent_frees_too_little_beside_what_is_more_urgent() -> No
     )
 
 
+@pytest.mark.long
 def test_a_cycle_tells_only_some_of_many() -> None:
     """Each arrival changes fair shares, and with them the reasons of all that wait."""
     world = full(queue("a"), queue("b"), queue("c"), user="b", size=4)

@@ -199,6 +199,7 @@ def problem(case: Case, seen: Counter[str]) -> str:
     return ""
 
 
+@pytest.mark.long
 def test_what_holds_of_each_choice_of_victims() -> None:
     seen = Counter[str]()
     for seed in range(examples(160)):

@@ -277,11 +277,13 @@ MENDED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("claim", MENDED)
 def test_others_go_where_the_least_harmful_ones_may_not(claim: Claim) -> None:
     assert not problem(claim)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
     many = examples(600) // 4
@@ -290,6 +292,7 @@ def test_a_claim_takes_what_it_may_and_nothing_else(part: int) -> None:
             raise AssertionError(f"seed {seed}: {found}\n{case(seed)}")
 
 
+@pytest.mark.long
 def test_what_is_lent_comes_back_before_own_work_goes() -> None:
     found = {seed: wrong for seed in range(examples(80)) if (wrong := problem(lent_case(seed)))}
     assert not found
@@ -301,6 +304,7 @@ def test_own_work_stays_where_what_is_deserved_frees_the_guarantee(seed: int) ->
     assert not problem(case(seed)), case(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_growth_takes_what_is_deserved_and_surplus_by_fair_share(part: int) -> None:
     many = examples(400) // 4

@@ -230,6 +230,7 @@ def test_a_pod_is_moved_for_a_claim_of_two_devices() -> None:
     assert sum(isinstance(each, Evict) for each in decisions) == 1
 
 
+@pytest.mark.long
 def test_urgent_pods_evict_for_claims_in_one_cycle() -> None:
     """A device that one of them waits for is not given to the next, also while its pod ends."""
     cluster = Cluster(queue("a"), *singles(8))

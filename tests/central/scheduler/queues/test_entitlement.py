@@ -1,5 +1,7 @@
 """What queues are entitled to, from what they and the queues below them use and ask for."""
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, QueueGone
 from central.model.resources import GPU_EQUIVALENTS, GPU_UNITS
@@ -16,6 +18,7 @@ def shares(scheduler: Scheduler) -> dict[str, float]:
     return {name: share / GPU_UNITS for name, share in found.items()}
 
 
+@pytest.mark.long
 def test_what_children_use_is_part_of_their_parents_demand_once() -> None:
     scheduler, _ = played(
         *nodes(16), queue("p"), queue("c", parent="p"), queue("b"), *gangs(4, "c"), *gangs(16, "b")

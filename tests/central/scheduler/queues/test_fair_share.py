@@ -85,6 +85,7 @@ def test_the_level_is_found_exactly(total: int, queues: list[QueueDemand]) -> No
     ), (shares, expected)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 80), QUEUES)
 def test_shares_add_up_and_stay_within_demand(total: int, queues: list[QueueDemand]) -> None:
@@ -115,6 +116,7 @@ def test_a_greater_weight_never_gets_less(
     assert divide(total, heavier)[which] >= divide(total, queues)[which]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100), deadline=None)
 @given(st.fractions(0, 40), QUEUES)
 def test_a_share_can_be_shared_on(total: Fraction, queues: list[QueueDemand]) -> None:
@@ -158,6 +160,7 @@ VESSELS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(400), deadline=None)
 @given(st.integers(0, 60), VESSELS)
 def test_water_stands_level_between_the_bounds(more: int, vessels: list[Bounds]) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def placed(world: World, gangs: int) -> list[int]:
     return [counts[f"g{number}"] for number in range(gangs)]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 20), st.lists(SIZES, min_size=1, max_size=5))
 def test_minima_then_an_even_share_of_what_is_left(
@@ -60,6 +62,7 @@ def test_minima_then_an_even_share_of_what_is_left(
     assert placed(world, len(sizes)) == shared(nodes, sizes)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(1, 12), st.lists(SIZES, min_size=2, max_size=4))
 def test_a_slice_for_each_gang_decides_the_same(nodes: int, gangs: list[tuple[int, int]]) -> None:

@@ -88,6 +88,7 @@ def test_inside_a_queue_priority_then_age_then_name() -> None:
     assert bound(decisions) == ["urgent", "old", "x", "y"]
 
 
+@pytest.mark.long
 def test_the_hierarchy_is_served_level_by_level() -> None:
     """Half for one team with two queues, half for the other, whatever number of queues it has."""
     scheduler, _ = played(

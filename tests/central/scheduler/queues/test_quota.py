@@ -347,6 +347,7 @@ def test_without_queues_nothing_is_taken_back() -> None:
 # --- a long line -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("queues", "others"), [((), "default"), ((queue("a"), queue("b", weight=2)), "b")]
 )

@@ -100,6 +100,7 @@ def day(
     return sorted(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("half_life_s", [0.0, HOUR])
 @pytest.mark.parametrize("seed", seeds(20))
 def test_it_decides_as_queues_of_the_namespaces(seed: int, half_life_s: float) -> None:

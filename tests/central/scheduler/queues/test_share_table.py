@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from central.model.facts import QueueSeen
 from central.scheduler.queues import fair_share
 from central.scheduler.queues.gpu_currency import GpuCurrency
@@ -44,6 +46,7 @@ def charge(queue: Queue, used: int, demand: int) -> None:
     queue.demand["cpu"] = queue.demand.get("cpu", 0) + demand
 
 
+@pytest.mark.long
 def test_shares_that_follow_changes_are_those_divided_anew() -> None:
     for seed in range(40):
         dice = random.Random(seed)

@@ -45,6 +45,7 @@ def test_a_queue_borrows_no_more_than_its_limit() -> None:
     }
 
 
+@pytest.mark.long
 def test_what_is_not_lent_stays_free_and_is_not_reclaimed() -> None:
     """b deserves 16 of 32 and lends 4: others get 20, and no reclaim takes b below 12."""
     b = QueueSeen("b", deserved=((GPU, 16),), lending_limit=((GPU, 4),))

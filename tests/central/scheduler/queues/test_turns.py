@@ -51,6 +51,7 @@ def test_turns_follow_the_weights(
     assert abs(counts["light"] - 3 * light) <= 1, served(there)
 
 
+@pytest.mark.long
 def test_who_did_not_ask_is_owed_nothing() -> None:
     there = World(*nodes(8), queue("early"), queue("late"), half_life_s=0.0)
     there.step(0.0, *(fact for number in range(20) for fact in whole("early", number, HOUR)))
@@ -124,6 +125,7 @@ class Plain:
         return self.had[name], 1 / self.queues[name].weight
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_turns_are_those_of_plain_fair_queueing(seed: int) -> None:
     """Also when queues change and when the state is built again. Sums are exact: weights are powers of two."""
@@ -236,6 +238,7 @@ def test_who_passes_depends_on_what_was_received_until_now() -> None:
     assert not QueueTurns(queues, {}).passes(gangs["a-01"], gangs["b-00"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("deserved", "part"), [((8, 8), 1 / 2), ((16, 8), 2 / 3), ((0, 0), 1 / 2)])
 def test_queues_that_deserve_more_than_there_is_get_their_parts_over_a_day(
     deserved: tuple[int, int], part: float
@@ -259,6 +262,7 @@ def test_queues_that_deserve_more_than_there_is_get_their_parts_over_a_day(
     assert abs(used["a"] / used.total() - part) < 0.05, used
 
 
+@pytest.mark.long
 def test_a_gang_above_the_part_of_its_queue_is_evicted_once_for_a_claim_of_another() -> None:
     """And begins anew on its turn, which lasts until its queue has received a day of the whole cluster more."""
     there = World(*nodes(8), *(QueueSeen(name, deserved=((GPU, 8),)) for name in "ab"))

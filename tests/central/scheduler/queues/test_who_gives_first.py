@@ -93,6 +93,7 @@ def test_queues_give_in_the_order_of_a_sort_over_all(seed: int) -> None:
     assert all(len({rank(queues, claim, each) for each in equals}) == 1 for equals in order)
 
 
+@pytest.mark.long
 def test_the_seeds_differ() -> None:
     drawn = [claim_on_a_full_cluster(random.Random(seed))[1] for seed in range(60)]
     assert sum(len([*claim.furthest_above()]) > 2 for claim in drawn) >= 8

@@ -87,6 +87,7 @@ def looks(seed: int) -> Iterator[tuple[ClusterState, Reservation, RunningPods, I
         world.step(now + 0.5, *ended, *[new] * (dice.random() < 0.5))
 
 
+@pytest.mark.long
 def test_what_is_ruled_out_is_not_found() -> None:
     ruled_out = better = 0
     for seed in seeds(60):

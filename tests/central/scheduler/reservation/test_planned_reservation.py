@@ -89,6 +89,7 @@ def planned(case: Case, made: Scheduler) -> Reservation | None:
     return plan_reservation(made.state, gang, case.request, RunningPods(made.state, NOW), excluded)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(3))
 def test_it_is_the_first_end_at_which_the_gang_fits(part: int) -> None:
     seen = Counter[str]()

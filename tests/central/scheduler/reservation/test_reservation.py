@@ -90,6 +90,7 @@ def test_a_stream_of_small_gangs_does_not_starve_a_big_one(says: float | None) -
     assert began <= 20.0 + patience_s + 50.0
 
 
+@pytest.mark.long
 def test_without_reservation_it_would_starve() -> None:
     assert stream(None, reserve=False)[0] == float("inf")
 

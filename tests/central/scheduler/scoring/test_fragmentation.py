@@ -103,6 +103,7 @@ def harm(snapshot: Snapshot, row: int, spec: PodSpec, kinds: Counter[PodSpec]) -
     return (after - before) / WHOLE + Fraction(fragmentation.IDLE_WEIGHT) * unused
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shares", [False, True])
 def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     chosen = Counter[bool]()
@@ -133,6 +134,7 @@ def test_the_node_with_the_least_harm_by_the_definition(shares: bool) -> None:
     assert min(chosen.values()) > 5  # it is not what filling up alone would have chosen
 
 
+@pytest.mark.long
 def test_names_decide_nothing() -> None:
     """The same nodes under other names: the node that is chosen is in the same state."""
     for seed in range(examples(60)):
@@ -184,6 +186,7 @@ def test_one_kind_of_pod_leaves_nothing_to_choose() -> None:
     assert not snapshot.mix.varied
 
 
+@pytest.mark.long
 def test_what_came_long_ago_counts_for_less() -> None:
     """First 8-GPU pods come, then pairs only: whole nodes are kept for a while, and then no more."""
     snapshot = Snapshot()

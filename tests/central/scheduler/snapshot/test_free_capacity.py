@@ -395,6 +395,7 @@ def ranks(keys: Sequence[object]) -> list[int]:
     return [places.index(key) for key in keys]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_the_books_agree(seed: int) -> None:
     books = Books(random.Random(seed))
@@ -406,6 +407,7 @@ def test_the_books_agree(seed: int) -> None:
         assert not books.snapshot.is_half_changed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_frees_capacity_is_counted(seed: int) -> None:
     """Gangs that were refused are tried again only then."""

@@ -35,6 +35,7 @@ def change(made: Scheduler, dice: random.Random, step: int) -> None:
             apply(made, factories.pod(f"p{step}", 1, node=name, phase="Running"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_kept_totals_equal_new_ones(seed: int) -> None:
     made, dice = cluster(1), random.Random(seed)

@@ -3,6 +3,8 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import NodeGone
 from central.scheduler.apply import apply
@@ -42,6 +44,7 @@ def bounds(view: PodClassCapacity) -> tuple[object, ...]:
     return (found.rows.tolist(), found.refused, found.refusals, most, capacity, able, empty)
 
 
+@pytest.mark.long
 def test_kept_bounds_are_those_counted_anew() -> None:
     dice, made = random.Random(5), new_scheduler(factories.LEVELS)
     plain = factories.pod("x", 8, cpu=4_000).spec

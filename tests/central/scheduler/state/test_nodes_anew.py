@@ -3,6 +3,8 @@
 import random
 from dataclasses import replace
 
+import pytest
+
 from central.controllers.composite import new_scheduler
 from central.model.facts import Fact, NodeGone, NodeReported, NodeSeen
 from central.scheduler.apply import apply
@@ -81,6 +83,7 @@ def rows(made: Scheduler) -> dict[str, Row]:
     return found
 
 
+@pytest.mark.long
 def test_rows_are_those_of_a_scheduler_that_starts_now() -> None:
     seen = set[str]()
     for seed in range(4):

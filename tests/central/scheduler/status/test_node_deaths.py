@@ -153,6 +153,7 @@ def test_other_deaths_blame_no_node(reason: str) -> None:
     assert not told(made)
 
 
+@pytest.mark.long
 def test_one_tenant_with_many_namespaces_makes_few_nodes_a_last_choice() -> None:
     made = scheduler()
     for number in range(OWNERS_MOST + 20):

@@ -344,6 +344,7 @@ def test_nodes_that_come_go_and_change_their_labels_take_their_volumes_along() -
     assert {cluster.state.pods[f"uid-g-{i}"].node for i in range(2)} == {"d", "e"}
 
 
+@pytest.mark.long
 def test_the_answer_is_that_of_trying_everything() -> None:
     """Volumes of one node each: pods of a kind with up to three unlike claims."""
     yes = 0
