@@ -44,7 +44,7 @@ quick: install       ## the pure parts alone, in half a minute: names and layers
 fast: install        # unit and scenario tests, one simulated day
 	LOCKSTEP_FAST=1 pytest -q -m "not e2e and not slow and not nightly" -n auto --dist worksteal
 unit: install        ## unit, scenario and simulation tests, slow ones too; two for each core, as they wait for processes half of the time
-	pytest -q -m "not e2e and not nightly" -n $$((2 * $$(nproc))) --dist worksteal
+	tests/twice -q -m "not e2e and not nightly" -n $$((2 * $$(nproc))) --dist worksteal
 sim: export LOCKSTEP_SEED = all
 sim: install         ## fifty seeded days that break and heal
 	LOCKSTEP_DAYS=50 pytest -q tests/simulation -n auto
