@@ -406,8 +406,8 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     placed = len(counts.placed)
     gang.settle_completed()
     missing = gang.missing()
-    if not missing and placed - counts.assumed >= gang.minimum:
-        gang.started = True
+    if not (missing or gang.started):
+        gang.started = placed - counts.assumed >= gang.minimum
     scheduler.elastic.unready.observe(gang, missing, scheduler.state.now)
     before = gang.account
     if scheduler.queues.update(gang):
@@ -430,7 +430,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     partial = partial and not gang.started
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
     if gang.account is not None and counts.unplaced:
-        gang.attempt.need = order.need(scheduler.queues, gang)
+        gang.attempt.need = order.need(scheduler.queues, gang, missing)
 
 
 def _may_be_evicted(gang: Gang) -> bool:
