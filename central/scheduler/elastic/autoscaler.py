@@ -69,7 +69,6 @@ class Autoscaler:
         self._free_since: float | None = None
         self._gathering: GangKey | None = None  # for which others have just left a node
         self._changed_at = -inf  # the last change of any size
-        self._had_gangs = True  # at the last decision; else there is nothing to forget
         self._stamp: object = None
 
     @property
@@ -98,9 +97,6 @@ class Autoscaler:
     ) -> list[Resize]:
         """gangs: all elastic ones. wanting: pending gangs that were left to this plan."""
         self.leaving = []
-        if not (gangs or self._had_gangs):
-            return []
-        self._had_gangs = bool(gangs)
         self._forget(gangs, now)
         gangs = [self.unready.bounded(gang) for gang in gangs]
         self._look_for_donors(context, gangs)

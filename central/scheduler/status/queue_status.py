@@ -65,13 +65,10 @@ class QueueStatuses:
         self._root = None
 
     def decide(self, queues: Queues, now: float) -> list[SetStatus]:
-        changed = self.writes.changed
         if self._root is not queues.root:
             self._root = queues.root
-            changed.clear()
-            changed.update(dict.fromkeys((*self.writes.names(), *queues.by_name)))
-        elif not queues.enabled:  # no object has a status
-            changed.clear()
+            self.writes.changed = dict.fromkeys((*self.writes.names(), *queues.by_name))
+        changed = self.writes.changed
         for name in list(changed):  # usage counts in the queues above, too
             if (queue := queues.by_name.get(name)) is not None:
                 changed.update((above.name, None) for above in queue.path)
