@@ -102,20 +102,22 @@ class PassOrder:
     gangs: order.GangOrder | None = None
     lack: refused_alike.LackOfGpus | None = None
 
-    def put_in_order(self, rows: Ints, *, skips: bool = True) -> None:
-        """rows: by rank. skips: some may be refused alike"""
+    def put_in_order(self, rows: Ints) -> None:
+        """rows: by rank"""
         queues, columns = self.scheduler.queues, self.scheduler.state.pending.columns
-        skip = self if skips else None  # no bound method: those are not plain data
-        if skips and self.this.reserved is not None and not self.scheduler.quarantine.set_asides:
+        if self.this.reserved is not None and not self.scheduler.quarantine.set_asides:
             self.lack = refused_alike.LackOfGpus(
                 self.scheduler, self.this.reserved, self.this.first_refused
             )
             rows = self.lack.without(rows)
+        # No bound method skips: those are not plain data.
         self.gangs = order.in_order(
-            queues, columns, rows, self.again, shares=self.this.shares, skip=skip
+            queues, columns, rows, self.again, shares=self.this.shares, skip=self
         )
 
     def next(self) -> Gang | None:
+        if self.gangs is None and self.again:  # the only gang has another turn
+            return self.again.pop()
         if self.ahead:
             return self.ahead.pop()
         columns = self.scheduler.state.pending.columns
@@ -310,8 +312,7 @@ class _Slice:
         rows = columns.due()
         made = PassOrder(scheduler, this, not_due, is_first=sliced)
         if len(rows) == 1 and not not_due:  # there is nothing to put in order
-            made.is_first = False
-            made.put_in_order(rows, skips=False)
+            made.is_first, made.ahead = False, columns.of(rows)
             return made
         columns.outcome[rows] = Outcome.DUE
         if sliced and (
@@ -405,8 +406,8 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     placed = len(counts.placed)
     gang.settle_completed()
     missing = gang.missing()
-    if not missing and placed - counts.assumed >= gang.minimum:
-        gang.started = True
+    if not (missing or gang.started):
+        gang.started = placed - counts.assumed >= gang.minimum
     scheduler.elastic.unready.observe(gang, missing, scheduler.state.now)
     before = gang.account
     if scheduler.queues.update(gang):
@@ -429,7 +430,7 @@ def account(scheduler: Scheduler, gang: Gang) -> None:
     partial = partial and not gang.started
     pending.update(gang, waiting=counts.unplaced > 0, partial=partial)
     if gang.account is not None and counts.unplaced:
-        gang.attempt.need = order.need(scheduler.queues, gang)
+        gang.attempt.need = order.need(scheduler.queues, gang, missing)
 
 
 def _may_be_evicted(gang: Gang) -> bool:

@@ -31,6 +31,7 @@ class Domains:
         self._joined: list[Ints | None] = [None for _ in self.levels]
         self._labels: dict[int, Mapping[str, str]] = {}  # by row, as put
         self._annotations: dict[int, Annotations] = {}  # by row
+        self._of_place: dict[tuple[int, ...], Annotations] = {}  # by the domain at each level
 
     def grow(self, rows: int) -> None:
         more = np.full((len(self.levels), rows - self.of.shape[1]), -1, dtype=np.int64)
@@ -137,11 +138,16 @@ class Domains:
         """The annotations of pods that are bound there: each domain under its level's key, and all of them
         joined in one."""
         if row not in self._annotations:
-            found = [
-                (level if "/" in level else f"{names.DOMAIN}/{level}", name)
-                for level, name in zip(self.levels, self.path(row), strict=True)
-                if name
-            ]
-            whole = "/".join(name for _, name in found)
-            self._annotations[row] = (*found, (names.DOMAINS, whole)) if found else ()
+            place = tuple(self.of[:, row].tolist())
+            if place not in self._of_place:  # else another node of the domain had them
+                self._of_place[place] = self._annotate(self.path(row))
+            self._annotations[row] = self._of_place[place]
         return self._annotations[row]
+
+    def _annotate(self, path: tuple[str, ...]) -> Annotations:
+        pairs = zip(self.levels, path, strict=True)
+        found = [
+            (key if "/" in key else f"{names.DOMAIN}/{key}", name) for key, name in pairs if name
+        ]
+        whole = "/".join(name for _, name in found)
+        return (*found, (names.DOMAINS, whole)) if found else ()

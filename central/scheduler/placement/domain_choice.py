@@ -246,7 +246,10 @@ class DomainChoice:
         classes, sums = self._classes, self._requirements[len(self._classes) :]
         main = max(classes, key=lambda each: (each[0].gpus * each[1], each[1]))
         by_node = len(domains.levels)
-        for by in range(level + 1, by_node + (not self._of_subgroups)):
+        # Where a node takes one of the pods, all domains need as many nodes.
+        one_each = self._pods and not sums and 2 * main[0].gpus > self._snapshot.most_gpus()
+        nodes_tell = not (self._of_subgroups or (one_each and not self._request.balanced))
+        for by in range(level + 1, by_node + nodes_tell):
             needed = self._needed(*main, level, by)
             for each in sums:
                 needed = np.maximum(needed, self._needed(*each, level, by))
@@ -257,13 +260,12 @@ class DomainChoice:
                 yield partial(self._unevenness, level), int
         if (dislike := self._dislike(level)) is not None:
             yield dislike.take, int
-        gpus, every = self._snapshot.domain_gpus.refresh(), np.arange(domains.count(level))
-        broken, fullest = gpus.order_of_domains(level, every, self._gpus)
-        yield broken.take, int
+        of_domains = self._snapshot.domain_gpus.refresh()
+        yield partial(of_domains.broken_around, level, gpus=self._gpus), int
         if self._of_subgroups:
             yield self._needed(*main, level, by_node).take, int
         yield main[0].by_domain[level].take, int
-        yield fullest.take, int
+        yield partial(of_domains.order_of_domains, level, gpus=self._gpus), int
         yield domains.ranks(level).take, int
 
     def _best(self, found: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
@@ -296,7 +298,7 @@ class DomainChoice:
 
     def _needed(self, each: RowSums | DomainCapacity, count: int, level: int, by: int) -> Ints:
         """Returns by domain of the level how many of its child domains of level `by` (past the last: nodes) hold
-        so much, those with the most first. More than there are children where the domain has too little."""
+        so much, those with the most first. Meaningless where the domain has too little."""
         domains = self._snapshot.columns.domains
         if by == level + 1 < len(domains.levels):
             inside, parent = each.by_domain[by], domains.parents(by)
@@ -307,8 +309,7 @@ class DomainChoice:
             parent[inner[inner >= 0]] = domains.of[level][inner >= 0]
         else:
             inside, parent = each.by_row, domains.of[level]
-        needed = fewest_children(inside, parent, domains.count(level), count)
-        return np.where(each.by_domain[level] >= count, needed, len(inside) + 1)
+        return fewest_children(inside, parent, domains.count(level), count)
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""

@@ -108,7 +108,7 @@ def domains_of(
     domain = (np.cumsum(used) - 1)[of]
     held = np.bincount(domain, weights=capacity[rows]).astype(np.int64)
     known = ids[ids < every]
-    _, fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
+    fullest = snapshot.domain_gpus.refresh().order_of_domains(level, known, 0)
     none = [-1] * (len(ids) - len(known))
     return domain, held, np.append(tree.ranks(level)[known], none), np.append(fullest, none)
 

@@ -122,7 +122,7 @@ def _minimum(state: ClusterState, gang: Gang, missing: int) -> list[list[Pod]]:
     short = gang.short_tasks()
     least = minimum_choices.smallest(state.snapshot, waiting, count, short)
     if not least:
-        return [gang.pods_to_start() or waiting[:1]]
+        return [gang.pods_to_start(missing) or waiting[:1]]
     choices = list(minimum_choices.others(state.snapshot, waiting, count, short))
     return [least, *choices, least] if choices else [least]
 

@@ -47,4 +47,4 @@ class FifoQueues:
 def is_ready(gang: Gang) -> bool:
     """Returns whether only capacity keeps the gang from starting."""
     missing = gang.missing()
-    return missing > 0 and not gang.counts.gated and len(gang.pods_to_start()) >= missing
+    return missing > 0 and not gang.counts.gated and len(gang.pods_to_start(missing)) >= missing

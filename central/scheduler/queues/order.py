@@ -100,10 +100,10 @@ def run_time_s(gang: Gang) -> float:
     return inf if None in times else max(times, default=inf)
 
 
-def need(queues: Queues, gang: Gang) -> Sums:
+def need(queues: Queues, gang: Gang, missing: int) -> Sums:
     """The requests of the pods that the gang would start with, or of one more. Cached as gang.attempt.need until the
-    gang's account changes."""
-    missing, waiting = gang.missing(), gang.counts.waiting
+    gang's account changes. missing: Gang.missing()"""
+    waiting = gang.counts.waiting
     if missing == len(waiting) and gang.account is not None:
         return gang.account.demand
     return queues.currency.counted(sums_of(waiting[: max(1, missing)]))

@@ -85,22 +85,26 @@ class DomainGpus:
             return self._order(self._leaf_slots[:, leaves], gpus)
         return self._order(self._leaf_slots, gpus)[leaves]
 
-    def order_of_domains(self, level: int, domains: Ints, gpus: int) -> tuple[Ints, Ints]:
+    def order_of_domains(self, level: int, domains: Ints, gpus: int) -> Ints:
+        """Returns by domain of the level its place in the order, as order_of_rows()."""
+        return self._order(self._around[level][:, domains], gpus)
+
+    def broken_around(self, level: int, domains: Ints, gpus: int) -> Ints:
         """Returns by domain of the level how many whole domains, itself or around it, pods with that many GPUs would
-        break; and its place in the order, as order_of_rows()."""
-        return self._broken_and_order(self._around[level][:, domains], gpus)
+        break."""
+        return self._broken(self._around[level][:, domains], gpus)
 
     def _order(self, slots: Ints, gpus: int) -> Ints:
-        return self._broken_and_order(slots, gpus)[1]
+        order = self._broken(slots, gpus) * self._weights[-1]
+        for weight, of_level in zip(self._weights, slots, strict=False):
+            if weight:
+                order += weight * self._free[of_level]
+        return order
 
-    def _broken_and_order(self, slots: Ints, gpus: int) -> tuple[Ints, Ints]:
+    def _broken(self, slots: Ints, gpus: int) -> Ints:
         free = self._free[slots]
         broken: Ints = np.add.reduce((free == self._total[slots]) & (free > gpus), axis=0)
-        order = broken * self._weights[-1]
-        for weight, of_level in zip(self._weights, free, strict=False):
-            if weight:
-                order += weight * of_level
-        return broken, order
+        return broken
 
     def _relabel(self) -> None:
         domains = self._columns.domains

@@ -288,10 +288,10 @@ class Gang:
         """The members by subgroup."""
         return SubgroupDivision.of(self.subgroups, self.counts.waiting, self.counts.placed)
 
-    def pods_to_start(self) -> list[Pod]:
+    def pods_to_start(self, missing: int) -> list[Pod]:
         """The smallest set of waiting pods that reaches every minimum, in rank order: the minimum of
-        each task first, then the first ranks. Fewer than missing() if too few pods exist."""
-        missing, short, waiting = self.missing(), self.short_tasks(), self.counts.waiting
+        each task first, then the first ranks. missing: as missing() says; fewer pods if too few exist."""
+        short, waiting = self.short_tasks(), self.counts.waiting
         if self.subgroups:
             units = self.division().units_to_start(missing, short)
             return [pod for _, pods in units for pod in pods]

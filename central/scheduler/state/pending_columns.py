@@ -82,9 +82,9 @@ class PendingColumns(AttemptColumns):
 
     def due(self) -> Ints:
         """The rows that are still to be tried in this round, by rank."""
-        rows = self.in_rank_order()
-        due: Ints = rows[self.outcome[rows] >= Outcome.DUE]
-        return due
+        due = (self.outcome >= DUE) & self.waiting
+        rows = due.nonzero()[0]
+        return self.in_rank_order(due) if len(rows) > 1 else rows
 
     def is_due(self, gang: Gang) -> bool:
         outcome: int = self.outcome.item(gang.attempt.row)

@@ -26,7 +26,7 @@ def not_ready(gang: Gang, missing: int, quarantine: Quarantine) -> tuple[str, st
         gates = wording.some({name for pod in gang.members.values() for name in pod.seen.gates})
         held = f"{counts.gated} of {len(gang.members)} pods are held by scheduling gates"
         return GATED, f"{held} ({gates})" if gates else held
-    if missing and len(gang.pods_to_start()) < missing:
+    if missing and len(gang.pods_to_start(missing)) < missing:
         if counts.blocked:
             return INVALID, counts.blocked
         clauses = (shortage(gang, missing), *_set_aside(gang, quarantine))

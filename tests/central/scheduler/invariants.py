@@ -362,7 +362,7 @@ def _queues(scheduler: Scheduler) -> None:
             queue = queues.by_name[gang.account.queue]
             assert queue.gangs.get(gang.key) is gang, f"queue {queue.name} lacks {gang.name}"
             if current and gang.key in scheduler.state.pending.waiting:
-                need = order.need(queues, gang)
+                need = order.need(queues, gang, gang.missing())
                 assert gang.attempt.need == need, f"{gang.name} needs {need} by now"
             for above in queue.path:
                 used[above.name].update(gang.account.used)

@@ -367,7 +367,8 @@ def assert_order(books: Books) -> None:
             paths = sorted(path for path in free if len(path) == level + 1)
             numbers = [number_of(books, path) for path in paths]
             of = np.array(numbers, dtype=np.int64)
-            breaks, found = kept.order_of_domains(level, of, gpus)
+            breaks = kept.broken_around(level, of, gpus)
+            found = kept.order_of_domains(level, of, gpus)
             keys = []
             for path in paths:
                 around = [path[: index + 1] for index in range(level + 1) if path[index]]
