@@ -59,8 +59,7 @@ class Evict:
 PODS_SHOWN = 8  # pods of a gang whose condition and Event have the reason; that of others names the first of them
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateGangStatus:
+class UpdateGangStatus(NamedTuple):  # a tuple, as Bind is
     """Write the gang's state to the PodGroup's status, the pods' condition and an Event."""
 
     namespace: str

@@ -188,7 +188,7 @@ def restore_pod(state: ClusterState, pod: Pod, kept: Pod) -> None:
         handlers.move_pod(state, pod, kept.node, kept.gpus)
     pod.life, pod.work, pod.evict_backoff = kept.life, kept.work, kept.evict_backoff
     if pod.leaving and pod.seen.gang_key is None:  # it was evicted, and is set aside since
-        state.set_other_leaving(pod.seen.uid, pod)
+        state.set_other_leaving(pod)
 
 
 def restore_gangs(gangs: Mapping[GangKey, Gang], memory: SchedulerMemory) -> None:

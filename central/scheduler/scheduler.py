@@ -88,7 +88,7 @@ class DeviceUsage:
 
 class JobControllers:
     """The scheduler's view of the controllers of Jobs and of the objects that create Jobs
-    (central.controllers.composite), with the answers where there are none."""
+    (central.controllers.composite), with the answers where there are none. Pods are those that are part of a Job."""
 
     def apply(self, fact: Any) -> None: ...
     def discard(self, fact: Any) -> None: ...
@@ -212,17 +212,20 @@ class Scheduler:
     def pod_seen(self, pod: PodSeen, *, evicting: bool) -> None:
         if pod.phase == "Failed" and not (evicting or pod.deleting):
             self.device_usage.deaths.observe(self.state, pod)
-        self.controllers.pod_seen(pod, self.quarantine, self.state.now, evicting=evicting)
+        if pod.part is not None:
+            self.controllers.pod_seen(pod, self.quarantine, self.state.now, evicting=evicting)
 
     def pod_gone(self, pod: PodSeen, *, evicting: bool) -> None:
-        self.controllers.pod_gone(pod, self.quarantine, self.state.now, evicting=evicting)
+        if pod.part is not None:
+            self.controllers.pod_gone(pod, self.quarantine, self.state.now, evicting=evicting)
 
     def gang_forgotten(self, gang: Gang) -> None:
         self.queues.forget(gang)
         self.elastic.unready.forget_start(gang.key)
         self.preemption.time_sharing.forgotten(gang, self.state.now)
         self.queue_statuses.forget(gang.key)
-        self.admission.forget(gang.key)
+        if gang.key[2]:
+            self.admission.forget(gang.key)
         if self.min_resources.forget(gang.key):
             self.state.pending.capacity_freed("minResources released")
         if self.queues.fifo.forget(gang.key):

@@ -31,8 +31,7 @@ def parts(update: UpdateGangStatus) -> list[UpdateGangStatus]:
         False: PENDING if update.phase in (RUNNING, COMPLETED) else update.phase,
     }
     return [
-        replace(
-            update,
+        update._replace(
             gang=native_podgroup.gang_name(name),
             phase=states[placed],
             podgroups=(),

@@ -129,10 +129,8 @@ class Domains:
 
     def path(self, row: int) -> tuple[str, ...]:
         """The row's domain names, widest first; empty where it has no label."""
-        return tuple(
-            self.names[level][self.of[level, row]] if self.of[level, row] >= 0 else ""
-            for level in range(len(self.levels))
-        )
+        found = zip(self.names, self.of[:, row].tolist(), strict=True)
+        return tuple([names[domain] if domain >= 0 else "" for names, domain in found])
 
     def annotations(self, row: int) -> Annotations:
         """The annotations of pods that are bound there: each domain under its level's key, and all of them

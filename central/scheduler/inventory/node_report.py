@@ -117,8 +117,9 @@ class Reported:
         before, self.slices = self.slices, self.slices.without(name)
         found: list[object] = [self.gpus.pop(name, None), self.shares.pop(name, None)]
         for held in (self.held_nics, self.held_rails, self.container_gpus):
-            found += [held.pop(key) for key in [key for key in held if key[:2] == name]]
-        if self.slices != before or any(each is not None for each in found):
+            if held:
+                found += [held.pop(key) for key in [key for key in held if key[:2] == name]]
+        if self.slices is not before or found.count(None) < len(found):
             self.forgotten.append((uid, name))
 
 

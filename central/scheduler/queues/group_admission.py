@@ -35,8 +35,8 @@ class GroupAdmission:
         self, state: ClusterState, owned_groups: Collection[tuple[str, str]], now: float
     ) -> list[Gang]:
         """The groups to check() now, in queue order. To be called before the statuses of gangs are written."""
-        changed = [*state.pending.changed_gangs.values()]
-        due = {gang.key: gang for gang in changed if self._track(owned_groups, gang)}
+        groups = [gang for key, gang in state.pending.changed_gangs.items() if key[2]]
+        due = {gang.key: gang for gang in groups if self._track(owned_groups, gang)}
         due |= self._left
         if not self._refused:
             self._checked_epoch = state.pending.epoch  # refusals of this cycle are up to date
@@ -73,9 +73,8 @@ class GroupAdmission:
         return bool(self._refused) and self._checked_epoch != pending.epoch
 
     def _track(self, owned_groups: Collection[tuple[str, str]], gang: Gang) -> bool:
-        """Returns whether the gang is a PodGroup to check now."""
-        namespace, name, has_object = gang.key
-        of_job = has_object and (namespace, name) in owned_groups
+        """Returns whether the gang, which is no single pod, is a PodGroup to check now."""
+        of_job = gang.key[:2] in owned_groups
         began = gang.started or gang.preemption.preempted_for or gang.members
         ended = gang.object is not None and gang.object.phase == COMPLETED
         if gang.object is not None and not (began or ended or of_job or gang.foreign):

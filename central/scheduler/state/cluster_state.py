@@ -91,23 +91,25 @@ class ClusterState:
         others = any(pod.node and pod.leaving for pod in self._others_leaving.values())
         return others or self.pending.some_member_leaves()
 
-    def set_other_leaving(self, uid: str, pod: Pod | None) -> None:
-        """Records a terminating pod without a gang. None: it has gone."""
-        if pod is not None:
-            self._others_leaving[uid] = pod
-        else:
-            self._others_leaving.pop(uid, None)
+    def set_other_leaving(self, pod: Pod) -> None:
+        """Records a terminating pod without a gang."""
+        self._others_leaving[pod.seen.uid] = pod
 
     def others_with_devices(self) -> list[Pod]:
         """The pods of other schedulers that hold GPUs, shares or MIG slices."""
         return [pod for pod in self._others_with_devices.values() if pod.charged_spec is not None]
 
-    def set_other_with_devices(self, uid: str, pod: Pod | None) -> None:
-        """Records a pod without a gang that requests devices. None: it has gone, or is not such a pod."""
-        if pod is not None:
-            self._others_with_devices[uid] = pod
+    def set_other_with_devices(self, pod: Pod, requests: bool) -> None:
+        """Records whether a pod without a gang requests devices."""
+        if requests:
+            self._others_with_devices[pod.seen.uid] = pod
         else:
-            self._others_with_devices.pop(uid, None)
+            self._others_with_devices.pop(pod.seen.uid, None)
+
+    def forget_other(self, uid: str) -> None:
+        """The pod has gone, or has a gang."""
+        self._others_leaving.pop(uid, None)
+        self._others_with_devices.pop(uid, None)
 
     def gang_of(self, pod: Pod) -> Gang | None:
         key = pod.seen.gang_key

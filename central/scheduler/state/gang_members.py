@@ -34,8 +34,7 @@ def leave(state: ClusterState, pod: Pod) -> None:
             # All have, and pods that come now are another run. A Job may make one anew, and says when it restarts.
             gang.published.completed = 0
         gang.invalidate_counts()
-        state.pending.changed(gang)
-        _drop_if_empty(state, gang)
+        _changed_or_gone(state, gang)
 
 
 def member_changed(state: ClusterState, pod: Pod) -> None:
@@ -85,8 +84,7 @@ def drop_object(state: ClusterState, namespace: str, name: str) -> None:
     gang = state.gangs.get((namespace, name, True))
     if gang is not None and gang.object is not None:
         gang.object = None
-        state.pending.changed(gang)
-        _drop_if_empty(state, gang)
+        _changed_or_gone(state, gang)
 
 
 def of_object(state: ClusterState, namespace: str, name: str) -> list[str]:
@@ -95,9 +93,12 @@ def of_object(state: ClusterState, namespace: str, name: str) -> list[str]:
     return [uid for key in keys if key in state.gangs for uid in state.gangs[key].members]
 
 
-def _drop_if_empty(state: ClusterState, gang: Gang) -> None:
-    if not gang.members and (gang.object is None or gang.object.each_replica):
-        state.gangs.pop(gang.key, None)
-        state.owners.replicated.drop(gang.key)
-        state.pending.forget(gang)
-        state.observer.gang_forgotten(gang)
+def _changed_or_gone(state: ClusterState, gang: Gang) -> None:
+    """Records a change that may have left nothing of the gang."""
+    if gang.members or (gang.object is not None and not gang.object.each_replica):
+        state.pending.changed(gang)
+        return
+    state.gangs.pop(gang.key, None)
+    state.owners.replicated.drop(gang.key)
+    state.pending.forget(gang)
+    state.observer.gang_forgotten(gang)

@@ -205,7 +205,7 @@ class Gang:
         if group is not None and not (group.declared or group.native_version):
             self.published.completed = max(0, group.succeeded - self.counts.succeeded)
         elif self.started and not (group is not None and group.later):
-            self.published.completed = max(0, self._declared_minimum - len(self.members))
+            self.published.completed = max(0, self.minimum - len(self.members))
         else:
             self.published.completed = 0
 
@@ -235,6 +235,8 @@ class Gang:
     @property
     def minimum(self) -> int:
         """The pods that must run together."""
+        if not self.key[2]:
+            return 1  # a pod without a gang, whose end nothing counts
         least = self._declared_minimum
         return least if self.published.completed <= 0 else least - self.collected
 
@@ -253,7 +255,7 @@ class Gang:
             if self.object.later:
                 return later_roles.minimum(self.object, self.counts.tasks)
             return max(self.object.min_member, 1)
-        return (self.counts.label_min or 1) if self.key[2] else 1
+        return self.counts.label_min or 1
 
     def short_tasks(self) -> dict[str, int]:
         """Returns how many pods each task lacks to its minimum, for the tasks that lack some."""
@@ -266,8 +268,10 @@ class Gang:
     def missing(self) -> int:
         """Returns how many more pods must be placed together to reach every minimum; 0: none."""
         group, placed = self.object, len(self.counts.placed)
+        if not self.key[2]:
+            return 0 if placed else 1  # most, and asked often
         if group is None or not (group.subgroups or group.task_min):
-            return max(self.minimum - placed, 0)  # most, and asked often
+            return max(self.minimum - placed, 0)
         short = self.minimum - placed
         if group.subgroups:
             short = max(short, self.division().missing())

@@ -70,7 +70,7 @@ def update_pod(state: ClusterState, fact: facts.PodSeen, gpus: int = 0) -> None:
     stale: facts.PodSeen | None = None
     if pod is None:
         pod = state.pods[fact.uid] = Pod(fact, fact.spec)
-        pod.gpus = gpus
+        pod.gpus = gpus if fact.node else 0
         state.snapshot.mix.observe(fact.spec)
         reclassification.classify(state, pod, None)
         gang_members.join(state, pod, first_sight=True)
@@ -88,6 +88,8 @@ def update_pod(state: ClusterState, fact: facts.PodSeen, gpus: int = 0) -> None:
     if stale is not None and _job(stale) != _job(fact):  # its owner references were edited
         state.observer.pod_gone(stale, evicting=pod.evicting)
     state.observer.pod_seen(fact, evicting=pod.evicting)
+    if stale is None and not fact.node:
+        return  # there is nothing to charge
     # A pod is never unbound: a fact without a node is older than the binding.
     moved = bool(pod.node and fact.node and fact.node != pod.node)  # another scheduler bound it
     devices_lost = moved or (stale is not None and _devices(stale.spec) != _devices(fact.spec))
@@ -125,11 +127,12 @@ def _replace_fact(state: ClusterState, pod: Pod, fact: facts.PodSeen) -> None:
 
 def _note_other(state: ClusterState, pod: Pod) -> None:
     """Records a pod without a gang that is terminating, or that requests devices."""
-    fact = pod.seen
-    if pod.leaving and fact.gang_key is None:
-        state.set_other_leaving(fact.uid, pod)
-    with_devices = fact.gang_key is None and slicing.requests_devices(fact.spec.requests)
-    state.set_other_with_devices(fact.uid, pod if with_devices else None)
+    if pod.seen.gang_key is not None:
+        state.forget_other(pod.seen.uid)
+        return
+    if pod.leaving:
+        state.set_other_leaving(pod)
+    state.set_other_with_devices(pod, slicing.requests_devices(pod.seen.spec.requests))
 
 
 def _job(pod: facts.PodSeen) -> tuple[str, str]:
@@ -145,15 +148,15 @@ def _devices(spec: facts.PodSpec) -> tuple[int, int]:
 def delete_pod(state: ClusterState, uid: str) -> None:
     state.owners.forget_pod(uid)
     pod = state.pods.pop(uid, None)
-    state.set_other_leaving(uid, None)
-    state.set_other_with_devices(uid, None)
     if pod is None:
         return
+    state.forget_other(uid)
     state.observer.pod_gone(pod.seen, evicting=pod.evicting)
     name = (pod.seen.namespace, pod.seen.name)
     if pod.node:
-        node_of(state, pod.node).reported.forget(uid, name)
-    move_pod(state, pod, "")
+        state.nodes[pod.node].reported.forget(uid, name)
+        refund(state, pod)
+        _leave_node(state, pod)
     reclassification.on_unassigned(state, pod)
     reclassification.index_pod(state, None, pod.seen)
     reclassification.drop_rules(state, pod.seen)
@@ -347,17 +350,12 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
     moved = pod.node != where
     if moved or not pod.alive or pod.charged_spec != pod.spec or pod.gpus != gpus:
         refund(state, pod)
-    if moved:
-        if pod.node:
-            node_of(state, pod.node).pods.pop(pod.seen.uid, None)
-            _notify_agent(state, pod)
-            forget_if_empty(state, pod.node)
+    if moved and pod.node:
+        _leave_node(state, pod)
+    if moved and where:
         pod.node = where
-        if pod.life.observed:
-            pod.advance(DEVICES_UNKNOWN)
-        if where:
-            node_of(state, where).pods[pod.seen.uid] = pod
-            node_of(state, where).reported.adopt(pod.seen.uid, (pod.seen.namespace, pod.seen.name))
+        node_of(state, where).pods[pod.seen.uid] = pod
+        node_of(state, where).reported.adopt(pod.seen.uid, (pod.seen.namespace, pod.seen.name))
         _notify_agent(state, pod)
     pod.gpus = gpus if where and pod.alive else 0
     charge(state, pod)
@@ -365,6 +363,16 @@ def move_pod(state: ClusterState, pod: Pod, where: str, gpus: int = 0) -> None:
         # its agent reported the pod before the API server did
         reconcile_gpus(state, node_of(state, where))
     gang_members.member_changed(state, pod)
+
+
+def _leave_node(state: ClusterState, pod: Pod) -> None:
+    """The pod has no node any more. What it is charged there was given back."""
+    state.nodes[pod.node].pods.pop(pod.seen.uid, None)
+    _notify_agent(state, pod)
+    forget_if_empty(state, pod.node)
+    pod.node, pod.gpus = "", 0
+    if pod.life.observed:
+        pod.advance(DEVICES_UNKNOWN)
 
 
 def charge(state: ClusterState, pod: Pod) -> None:

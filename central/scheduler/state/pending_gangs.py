@@ -214,12 +214,13 @@ class PendingGangs:
             self.partial.pop(gang.key, None)
 
     def forget(self, gang: Gang) -> None:
-        self.changed_gangs.pop(gang.key, None)
-        self.unaccounted.pop(gang.key, None)
-        self.unpublished.pop(gang.key, None)
         self.touch(gang)
         self._may_leave.pop(gang, None)
-        self.update(gang, waiting=False, partial=False)
+        if (before := self.waiting.pop(gang.key, None)) is not None:
+            self.columns.waiting[before.attempt.row] = False
+        for known in (self.changed_gangs, self.unaccounted, self.unpublished, self.retrying):
+            known.pop(gang.key, None)
+        self.partial.pop(gang.key, None)
         self.refused.pop(gang.key)
         self.columns.release(gang)
 

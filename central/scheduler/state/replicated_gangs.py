@@ -34,6 +34,8 @@ class ReplicatedGangs:
         return replace(found, name=key[1]) if found is not None else None
 
     def drop(self, key: GangKey) -> None:
+        if not self._replicas:
+            return
         of = (key[0], controller_gangs.object_gang(key[1]))
         if key in (kept := self._replicas.get(of, {})):
             del kept[key]

@@ -1,7 +1,6 @@
 """The condition of a PodGroup of scheduling.k8s.io, written to the in-memory API."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,11 +90,8 @@ def test_a_composite_podgroup_and_its_podgroups(
     for name in ("a", "b"):
         made(groups(version), podgroup(name, 2, version))
     running = update("Running", "2 pods placed", version)
-    found = replace(
-        running,
-        gang="compositepodgroup/serve",
-        podgroups=(("a", True), ("b", False)),
-        cause="capacity",
+    found = running._replace(
+        gang="compositepodgroup/serve", podgroups=(("a", True), ("b", False)), cause="capacity"
     )
     writer.put(found)
 
@@ -146,7 +142,7 @@ def test_once_scheduled_it_stays_so() -> None:
 
 def test_what_it_has_run_is_written_though_it_stays_scheduled_and_while_it_takes_turns() -> None:
     done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
-    suspended = replace(update("Pending", "suspended"), past_turns=PastTurns(90, 2.0))
+    suspended = update("Pending", "suspended")._replace(past_turns=PastTurns(90, 2.0))
     patch = native_status.patch(found(done), suspended, 0.0)
     assert patch is not None
     conditions = patch["status"]["conditions"]
@@ -160,7 +156,7 @@ def test_what_it_has_run_is_written_though_it_stays_scheduled_and_while_it_takes
 
 def test_a_preempted_group_is_a_target_of_disruption_until_it_runs_again() -> None:
     done = {"type": "PodGroupScheduled", "status": "True", "reason": "Scheduled"}
-    preempted = replace(update("Pending", "preempted by other"), cause=PREEMPTED)
+    preempted = update("Pending", "preempted by other")._replace(cause=PREEMPTED)
     patch = native_status.patch(found(done), preempted, 0.0)
     assert patch is not None
     target = patch["status"]["conditions"][1]

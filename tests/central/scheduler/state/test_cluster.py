@@ -166,6 +166,15 @@ def test_the_agent_is_told_of_planned_gpus(scheduler: Scheduler) -> None:
     assert scheduler.state.nodes_to_notify == {"a"}
 
 
+def test_only_the_agent_that_a_pod_leaves_is_told_of_its_end(scheduler: Scheduler) -> None:
+    schedule_once(scheduler, [factories.pod("one", 2)], 0.0)
+    scheduler.state.nodes_to_notify.clear()
+    schedule_once(scheduler, [PodGone("uid-one")], 1.0)
+    assert scheduler.state.nodes_to_notify == {"a"}
+    assert free(scheduler, "a") == [*range(8)]
+    check_invariants(scheduler)
+
+
 def test_gpus_that_only_an_init_container_uses_are_planned_too(scheduler: Scheduler) -> None:
     schedule_once(scheduler, [containers("one", main=2, rest=2)], 0.0)
     assert plans(scheduler) == {"main": ("GPU-0", "GPU-1"), REST_OF_POD: ("GPU-2", "GPU-3")}
