@@ -258,7 +258,7 @@ def _subgroup_attempts(
         least = division.units_to_start(missing, gang.short_tasks())
         tried = [every, least] if len(least) < len(every) else [every]
     else:
-        tried = [every, *([unit] for unit in every[:SURPLUS_UNITS])]
+        tried = [every, *division.steps()[:SURPLUS_UNITS]]
     required, place = required_level(state, gang), _existing_place(state, gang.counts.placed)
     attempts, requests = [], []
     for units in tried:

@@ -38,6 +38,10 @@ class Subgroup:
             for depth, layer in enumerate(self.policy.layers)
         ]
 
+    def starts_with(self, needs: Mapping[str, "NeededGroups"]) -> str:
+        """Returns the widest CompositePodGroup around it, below the gang's own, that has needs; empty: none."""
+        return next((name for name, _ in self.policy.within[1:] if name in needs), "")
+
     @property
     def lacks(self) -> int:
         """The number of further pods that complete it."""
@@ -122,10 +126,10 @@ class SubgroupDivision:
         return self.needed.absent
 
     def incomplete_group(self) -> str:
-        """Names a subgroup that lacks pods; empty: none does."""
+        """Names a subgroup that lacks pods, or a CompositePodGroup that lacks groups; empty: none does."""
         group = next((group for group in self.groups if not group.completable), None)
         if group is None:
-            return ""
+            return next((needs.absent for needs in self._inner_needs().values()), "")
         exist = len(group.placed) + len(group.waiting)
         return f"subgroup {group.name} has {exist} of {group.policy.size} pods"
 
@@ -133,12 +137,48 @@ class SubgroupDivision:
         """The units that may start now, in rank order: the pods that complete a subgroup together,
         further pods of a complete subgroup and pods in no subgroup each alone."""
         units: list[Unit] = [(None, [pod]) for pod in self.ungrouped]
+        needs = self._inner_needs()
         for group in self.groups:
-            if group.completable:
+            inner = group.starts_with(needs)
+            if group.completable and not (inner and (needs[inner].absent or needs[inner].late)):
                 lacks = group.lacks
                 units += [(group, group.waiting[:lacks])] if lacks else []
                 units += [(group, [pod]) for pod in group.waiting[lacks:]]
         return sorted(units, key=lambda unit: unit[1][0].seen.order)
+
+    def steps(self) -> list[list[Unit]]:
+        """Returns the units(), those together that a CompositePodGroup inside the gang's own needs to start."""
+        steps, needs = list[list[Unit]](), self._inner_needs()
+        together: dict[str, list[Unit]] = {}
+        for unit in self.units():
+            inner = unit[0].starts_with(needs) if unit[0] is not None else ""
+            if not inner:
+                steps.append([unit])
+            elif inner not in together:
+                steps.append(together.setdefault(inner, [unit]))
+            else:
+                together[inner].append(unit)
+        for inner, units in together.items():
+            left = Counter(needs[inner].least)
+            left.subtract(group.policy.name for group in self.groups if not group.lacks)
+            chosen = []
+            for unit in sorted(units, key=lambda unit: len(unit[1])):
+                if unit[0] is not None and left[unit[0].policy.name] > 0:
+                    left[unit[0].policy.name] -= 1
+                    chosen.append(unit)
+            units[:] = chosen
+        return steps
+
+    def _inner_needs(self) -> dict[str, NeededGroups]:
+        """Returns what each CompositePodGroup inside the gang's own needs, if it lacks something to start."""
+        found: dict[str, list[SubGroups]] = {}
+        depths: dict[str, int] = {}
+        for policy in self.policies:
+            for depth, (name, _) in enumerate(policy.within[1:], 1):
+                found.setdefault(name, []).append(policy)
+                depths[name] = depth
+        needs = {name: _needed_inside(found[name], self.groups, depths[name]) for name in found}
+        return {name: each for name, each in needs.items() if each.absent or each.pods}
 
     def units_to_start(self, missing: int, tasks: Mapping[str, int]) -> list[Unit]:
         """The first units that reach the gang's minimum: missing pods in total, tasks more pods of each

@@ -329,3 +329,29 @@ def test_the_preemption_policy(simulate: Simulate, policy: str, evicted: int) ->
         *members("a", 1, at="10s", priority="high"),
     )
     assert len(found["evictions"]) == evicted
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_later_composite_starts_with_the_groups_that_it_needs(
+    simulate: Simulate, count: int
+) -> None:
+    """The first of two replicas of prefill and decode is the minimum; the second starts whole or not at all."""
+    objects = [composite("serve", 1)]
+    for replica in "ab":
+        objects.append(composite(replica, 2, "serve"))
+        for role in ("prefill", "decode"):
+            objects += [group(f"{replica}-{role}", 1, replica), *members(f"{replica}-{role}", 1)]
+    found = places(simulate(*nodes(count), *objects))
+    started = sorted(name.rpartition("-")[0] for name in found)
+    assert started == sorted(
+        f"{r}-{role}" for r in "ab"[: count // 2] for role in ("prefill", "decode")
+    )
+
+
+def test_a_later_composite_waits_for_a_group_without_pods(simulate: Simulate) -> None:
+    objects = [composite("serve", 1), composite("a", 1, "serve"), composite("b", 2, "serve")]
+    objects += [group("a-0", 1, "a"), *members("a-0", 1)]
+    objects += [group("b-0", 1, "b"), *members("b-0", 1), group("b-1", 1, "b")]
+    assert list(places(simulate(*nodes(4), *objects))) == ["a-0-0"]
+    objects += members("b-1", 1, at="20s")
+    assert sorted(places(simulate(*nodes(4), *objects))) == ["a-0-0", "b-0-0", "b-1-0"]
