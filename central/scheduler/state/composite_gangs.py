@@ -1,5 +1,6 @@
 """Gangs of several PodGroups: those of scheduling.k8s.io below one CompositePodGroup are the subgroups of one gang. A
-CompositePodGroup of the policy basic without a topology constraint joins nothing, so each group below it is a gang.
+CompositePodGroup of the policy basic without a topology constraint joins nothing, so each group below it is a gang,
+unless its disruption mode is all.
 
 Facts are recorded at once and composed once per cycle, because the objects of one tree come one by one.
 
@@ -135,7 +136,7 @@ class CompositeGangs:
         if not native_podgroup.is_composite(top.name):
             found[key], gang_of[key] = self._alone(top), top.name
             return
-        if not (top.min_member or top.topology_required or top.error):
+        if not (top.min_member or top.topology_required or top.evicted_whole or top.error):
             found[key] = None
             for child in self._below(key):
                 self._compose(child, found, gang_of)

@@ -355,3 +355,17 @@ def test_a_later_composite_waits_for_a_group_without_pods(simulate: Simulate) ->
     assert list(places(simulate(*nodes(4), *objects))) == ["a-0-0"]
     objects += members("b-1", 1, at="20s")
     assert sorted(places(simulate(*nodes(4), *objects))) == ["a-0-0", "b-0-0", "b-1-0"]
+
+
+@pytest.mark.parametrize(("mode", "gone"), [("all", ["a-0", "b-0"]), ("single", ["a-0"])])
+def test_groups_of_disruption_mode_all_are_evicted_together(
+    simulate: Simulate, mode: str, gone: list[str]
+) -> None:
+    """Though the policy basic starts them one by one."""
+    objects = [composite("serve", None, disruptionMode={mode: {}})]
+    for name in "ab":
+        objects += [group(name, 1, "serve"), *members(name, 1)]
+    urgent = pod("urgent", 8, at="10s", priority_class="high")
+    urgent["spec"]["nodeSelector"] = {RACK: "r0"}
+    found = simulate(*nodes(2, per_rack=1), HIGH, *objects, urgent, flags=("--until", "60s"))
+    assert sorted(each["pod"] for each in found["evictions"]) == gone
