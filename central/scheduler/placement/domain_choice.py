@@ -27,7 +27,8 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
 ANYWHERE = "cluster"
-TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
+# Of a level, for gangs of unlike pods: each costs a tentative placement. A wider level follows.
+TRIED_DOMAINS = 16
 
 
 # By row, the least first; and rows within so much of the least are equal to it, which is read after the first.
@@ -100,14 +101,16 @@ class DomainChoice:
         classes: Sequence[tuple[DomainCapacity, int]] = (),
         *,
         limit: int = 0,
+        widest: str = "",
         by_preference: bool = False,
         tightest: bool = False,
         of_subgroups: bool = False,
     ) -> None:
         """classes: what is counted, and how many of it; none: the pods of the request. limit: domains of a level that
-        are proposed. by_preference: preferences and fragmentation choose among equal nodes. tightest: those
-        with the least left come first, whatever else is said of them. of_subgroups: each of these
-        has a closeness of its own, so that a used domain comes before the one that needs the fewest nodes."""
+        are proposed. widest: the level of which all are proposed, as far as work is left: no wider one follows.
+        by_preference: preferences and fragmentation choose among equal nodes. tightest: those with the least left come
+        first, whatever else is said of them. of_subgroups: each of these has a closeness of its own, so that a used
+        domain comes before the one that needs the fewest nodes."""
         self._snapshot, self._request = snapshot, request
         self._classes = list(classes) or [(snapshot.view(spec), n) for spec, n in request.groups]
         self._pods = request.groups if by_preference else ()
@@ -115,6 +118,7 @@ class DomainChoice:
         self._of_subgroups, self._tightest = of_subgroups, tightest
         # Equal pods are counted exactly, so the best domain takes them and no other is needed.
         self._limit = limit or (1 if len(self._classes) == 1 else TRIED_DOMAINS)
+        self._widest = widest
         self._gpus = sum([capacity.gpus * count for capacity, count in self._classes])
         self._part = max([each for each, _ in self._classes], key=_share)  # with the largest share
 
@@ -122,14 +126,14 @@ class DomainChoice:
         """The rows of each domain of the level that may take all pods, best first."""
         snapshot = self._snapshot
         if level in island_masks.ON_NODE:
-            yield from self._best(self._nodes(level), self._keys(level))
+            yield from self._best(self._nodes(level), self._keys(level), level)
         elif level == ANYWHERE:
             if all(each.by_row.sum() >= count for each, count in self._requirements):
                 yield _usable(self._classes).nonzero()[0]
         else:
             index = snapshot.columns.domains.levels.index(level)
             of = snapshot.columns.domains.of[index]
-            for domain in self._best(self._domains(index), self._domain_keys(index)):
+            for domain in self._best(self._domains(index), self._domain_keys(index), level):
                 yield (of == domain).nonzero()[0]
 
     @cached_property
@@ -268,12 +272,12 @@ class DomainChoice:
         yield partial(of_domains.order_of_domains, level, gpus=self._gpus), int
         yield domains.ranks(level).take, int
 
-    def _best(self, found: Ints, keys: Iterator[RowKey]) -> Iterator[Ints]:
+    def _best(self, found: Ints, keys: Iterator[RowKey], level: str) -> Iterator[Ints]:
         """The first of these rows or domains, each by itself, at most as many as are proposed. Where it is one, only
         ties are looked at further, and nothing is sorted."""
         if self._limit > 1 and len(found) > 1:
             ranked = np.lexsort([_ranked(key, found) for key in keys][::-1])
-            for place in ranked[: self._limit]:
+            for place in ranked if level == self._widest else ranked[: self._limit]:
                 yield found[[place]]
             return
         for order, slack in keys if len(found) > 1 else ():

@@ -26,7 +26,7 @@ from central.scheduler.placement import (
 )
 from central.scheduler.placement.assign import assign
 from central.scheduler.placement.compaction import compact
-from central.scheduler.placement.domain_choice import TRIED_DOMAINS, DomainChoice
+from central.scheduler.placement.domain_choice import DomainChoice
 from central.scheduler.placement.levels import ladder
 from central.scheduler.placement.packing import Packer
 from central.scheduler.placement.request import PlacementRequest, RolePreferences, SubgroupRequest
@@ -87,13 +87,12 @@ def _fit_counted(
     unlike = len(request.groups) > 1
     packer = Packer(draft, (SubgroupRequest(request.groups),)) if unlike else None
     views = [snapshot.view(spec) for spec, _ in request.groups]
-    choice = DomainChoice(snapshot, request, by_preference=True)
+    choice = DomainChoice(snapshot, request, widest=levels[-1], by_preference=True)
     for level in levels:
-        for tried, found in enumerate(_candidates(snapshot, views, choice, level), start=1):
+        for found in _candidates(snapshot, views, choice, level):
             if not _assign(draft, request, level, found):
                 if packer is None:
                     continue
-                packer.exact &= tried < TRIED_DOMAINS
                 if not packer.assign(found):
                     continue
             if unlike and len(found) > 1 and not (mark or request.existing_rows):
@@ -162,14 +161,16 @@ def _fit_roles(
     draft: Draft, request: PlacementRequest, roles: RolePreferences, levels: Sequence[str]
 ) -> list[Assignment]:
     """Role preferences choose among domains of the same level, and inside the domain."""
-    mark, snapshot = len(draft.assignments), draft.snapshot
+    mark, snapshot, widest = len(draft.assignments), draft.snapshot, levels[-1]
     if roles.avoids_one_node:  # then one node comes last, although it is the narrowest level
         levels = sorted(levels, key=lambda level: level in island_masks.ON_NODE)
     views = [snapshot.view(spec) for spec, _ in request.groups]
-    choice = DomainChoice(snapshot, request, limit=ROLE_DOMAINS_TRIED)
+    choice = DomainChoice(snapshot, request, limit=ROLE_DOMAINS_TRIED, widest=widest)
     for level in levels:
         least, best = 0, list[Assignment]()
-        for rows in _candidates(snapshot, views, choice, level):
+        for tried, rows in enumerate(_candidates(snapshot, views, choice, level)):
+            if best and tried >= ROLE_DOMAINS_TRIED:
+                break
             if not _assign(draft, request, level, rows, by_role=True):
                 continue
             if level in island_masks.ON_NODE:

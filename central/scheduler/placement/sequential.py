@@ -27,7 +27,7 @@ from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.draft import Assignment, DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 
-TRIED = 32  # domains of a level that are tried
+TRIED = 32  # domains of a level that are tried, if a wider one follows
 
 
 def pods_affect_each_other(snapshot: Snapshot, groups: PodCounts) -> bool:
@@ -117,7 +117,7 @@ def fit(draft: Draft, request: PlacementRequest, levels: Sequence[str]) -> list[
     for spec, count in groups:  # volumes stay, because the rules cannot add any
         without_rules[replace(spec, rules=None, matched=())] += count
     classes = [(snapshot.view(spec), count) for spec, count in without_rules.items()]
-    choice = DomainChoice(snapshot, request, classes, limit=TRIED, tightest=True)
+    choice = DomainChoice(snapshot, request, classes, limit=TRIED, widest=levels[-1], tightest=True)
     for level in levels:
         for view, _ in classes:
             view.refresh()

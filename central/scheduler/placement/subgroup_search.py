@@ -127,6 +127,7 @@ class _SubgroupSearch:
         """Assigns all subgroups, and puts the assignments in the order of the request."""
         snapshot, request = self._draft.snapshot, self._request
         mark = len(self._draft.assignments)
+        widest = levels[-1]
         hardest = sorted(range(len(self._subgroups)), key=lambda i: self._order(i, inner))
         if any(
             subgroup.roles is not None and subgroup.roles.avoids_one_node
@@ -136,12 +137,14 @@ class _SubgroupSearch:
         for level in levels:
             for spec, _ in request.groups:
                 snapshot.view(spec).refresh()
-            choice = DomainChoice(snapshot, request, limit=TRIED_DOMAINS, of_subgroups=True)
+            choice = DomainChoice(
+                snapshot, request, limit=TRIED_DOMAINS, widest=widest, of_subgroups=True
+            )
             self._allowed = {
                 required: own[: own.index(level) + 1] if level in own else own
                 for required, own in inner.items()
             }
-            for tried, self._rows in enumerate(choice.candidates(level), start=1):
+            for self._rows in choice.candidates(level):
                 parts = sequential.gpu_masks(
                     snapshot, request.groups, request.required, self._rows, request.existing_gpus
                 )
@@ -155,7 +158,6 @@ class _SubgroupSearch:
                         return True
                 if request.required not in island_masks.PARTS and self._packer.assign(self._rows):
                     return True
-                self._packer.exact &= tried < TRIED_DOMAINS
         return False
 
     def _order(self, index: int, inner: dict[str, list[str]]) -> list[tuple[Ease, int]]:

@@ -1,0 +1,57 @@
+"""A gang finds the one rack that takes it, however many others have as much that is free."""
+
+from typing import Any
+
+import pytest
+
+from protos.names import RACK
+from tests.central.simulator.manifests import Simulate, group, node, pod, where
+
+Json = dict[str, Any]
+HOST = "kubernetes.io/hostname"
+MANY = 40
+
+
+def rack(name: str, *free: int) -> list[Json]:
+    """Nodes of eight GPUs, of which so many are free."""
+    made = []
+    for index, gpus in enumerate(free):
+        each = node(f"{name}-{index}", rack=name)
+        each["metadata"]["labels"][HOST] = f"{name}-{index}"
+        made.append(each)
+        if gpus < 8:
+            made.append(pod(f"on-{name}-{index}", 8 - gpus, on=f"{name}-{index}"))
+    return made
+
+
+def test_pods_of_three_kinds(simulate: Simulate) -> None:
+    """In each rack the sums suffice, and each kind by itself; only in one they fit together."""
+    racks = [each for index in range(MANY) for each in rack(f"r{index:02}", 8, 2)]
+    gang = [pod(f"g-{gpus}", gpus, gang="g") for gpus in (6, 4, 0)]
+    gang[-1]["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
+    found = where(simulate(*racks, *rack("s", 8, 4), group("g", 3, required=RACK), *gang))
+    assert {name.rpartition("-")[0] for name in found.values()} == {"s"}
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("role", ["", "worker"])
+def test_pods_that_are_spread(simulate: Simulate, role: str) -> None:
+    """One on each node, which capacities do not tell. With roles that like each other as well."""
+    gang = [pod(f"g-{index}", 1, gang="g", labels={"app": "g"}) for index in range(4)]
+    for each in gang:
+        each["spec"]["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": HOST,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "g"}},
+            }
+        ]
+        if role:
+            each["metadata"]["annotations"]["volcano.sh/task-spec"] = role
+    podgroup = group("g", 4, required=RACK)
+    if role:
+        podgroup["metadata"]["annotations"]["volcano.sh/task-topology-affinity"] = "worker,worker"
+    racks = [each for index in range(MANY) for each in rack(f"r{index:02}", 8)]
+    found = where(simulate(*racks, *rack("s", 8, 8, 8, 8), podgroup, *gang))
+    assert sorted(found.values()) == ["s-0", "s-1", "s-2", "s-3"]
