@@ -75,8 +75,11 @@ class Packer:
             if not self._alone:
                 return False
         if self._alone:
-            fullest = np.lexsort((snapshot.columns.name_rank()[rows], -most))
-            usable = fullest[: min(len(usable), ROWS)]
+            # First those that are a large part of all that some class may have.
+            counts = zip(fits, self._classes, strict=True)
+            parts = [n * np.minimum(fit, n) / max(fit.sum(), 1) for fit, (_, n) in counts]
+            best = np.lexsort((snapshot.columns.name_rank()[rows], -np.sum(parts, 0)))
+            usable = best[: min(len(usable), ROWS)]
         chosen = rows[usable]
         for allowed in self._divided(chosen, np.stack(fits)[:, usable]):
             if self._divisions <= 0 or self._steps <= 0:

@@ -55,3 +55,20 @@ def test_pods_that_are_spread(simulate: Simulate, role: str) -> None:
     racks = [each for index in range(MANY) for each in rack(f"r{index:02}", 8)]
     found = where(simulate(*racks, *rack("s", 8, 8, 8, 8), podgroup, *gang))
     assert sorted(found.values()) == ["s-0", "s-1", "s-2", "s-3"]
+
+
+def test_the_few_nodes_that_only_some_of_the_pods_need(simulate: Simulate) -> None:
+    """Hundreds take the others, and first of all come those that take the most pods."""
+    nodes = []
+    for index in range(150):
+        loaded = pod(f"on-{index}", 6, on=f"n{index:03}")
+        loaded["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "60"
+        nodes += [node(f"n{index:03}"), loaded]
+    for index in range(5):
+        nodes += [node(f"x{index}"), pod(f"on-x{index}", 7, on=f"x{index}")]
+    gang = [pod(f"{role}-{index}", 1, gang="g") for role in "ab" for index in range(5)]
+    for each, cpu in zip(gang, ["2"] * 5 + ["60"] * 5, strict=True):
+        each["spec"]["containers"][0]["resources"]["limits"]["cpu"] = cpu
+    found = where(simulate(*nodes, group("g", 10), *gang))
+    assert sorted(found[f"b-{index}"] for index in range(5)) == [f"x{index}" for index in range(5)]
+    assert len(found) == 10
