@@ -46,7 +46,7 @@ from protos.names import NODE
 Ease = tuple[bool, int, int]  # the least is the hardest to place
 Domain = tuple[str, Ints]  # its level and rows
 Remainder = tuple[object, ...]  # what is left to place, and what is taken
-# Tentative placements of one subgroup, and choices of a bundle's domain, per gang; beside one for each subgroup.
+# Subgroups that found a place, and choices of a bundle's domain, per gang; beside one for each subgroup.
 ATTEMPTS = 400
 ONE_GROUP = "one group of subgroups "
 
@@ -251,8 +251,8 @@ class _SubgroupSearch:
                 if bundle is None
                 else self._choose(bundle, rows, domain)
             )
-            self.attempts_left -= 1
             if made is not None:
+                self.attempts_left -= 1
                 yield made
         if self._remembers:
             self._failed.setdefault(self._state(rest), entered - self.attempts_left)
@@ -284,21 +284,23 @@ class _SubgroupSearch:
         groups = self._pods_of[bundle.number]
         for level in self._allowed[bundle.required]:
             if level not in island_masks.PARTS:
-                for inside in self._candidates(groups, bundle.existing_rows, level, rows):
+                widest = level == self._allowed[bundle.required][-1]
+                for inside in self._candidates(groups, bundle.existing_rows, level, rows, widest):
                     yield level, inside
 
     def _to_try(
         self, subgroup: SubgroupRequest, roles: RolePreferences | None, rows: Ints
     ) -> Iterator[Domain]:
         """Each domain inside of the rows that may take the subgroup, those first that it should be in."""
-        levels = self._allowed[subgroup.required]
-        views = [self._draft.snapshot.view(spec) for spec, _ in subgroup.groups]
+        levels, groups = self._allowed[subgroup.required], subgroup.groups
+        widest = levels[-1]
+        views = [self._draft.snapshot.view(spec) for spec, _ in groups]
         if not any(view.gpus or view.share for view in views):  # no part of a node has them
             levels = [NODE, *(level for level in levels if not _on_node(level))]
         if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:
-            found = self._candidates(subgroup.groups, subgroup.existing_rows, level, rows)
+            found = self._candidates(groups, subgroup.existing_rows, level, rows, level == widest)
             for inside in self._preferred_first(roles, level, found):
                 yield level, inside
 
@@ -333,9 +335,10 @@ class _SubgroupSearch:
         yield from (domains[i] for i in sorted(range(len(domains)), key=costs.__getitem__))
 
     def _candidates(
-        self, groups: PodCounts, existing_rows: Sequence[int], level: str, rows: Ints
+        self, groups: PodCounts, existing_rows: Sequence[int], level: str, rows: Ints, widest: bool
     ) -> Iterator[Ints]:
-        """Yields for each domain of the level that may take the pods those of the given rows that are in it."""
+        """Yields for each domain of the level that may take the pods those of the given rows that are in it. widest:
+        no wider level follows."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
@@ -345,7 +348,9 @@ class _SubgroupSearch:
             inside = np.where(among, view.by_row, 0)
             classes.append((CountedDomains(snapshot, inside, view), count))
         request = PlacementRequest(groups, existing_rows=tuple(existing_rows))
-        choice = DomainChoice(snapshot, request, classes, limit=TRIED_DOMAINS)
+        choice = DomainChoice(
+            snapshot, request, classes, limit=TRIED_DOMAINS, widest=level if widest else ""
+        )
         for inside in choice.candidates(level):
             yield inside[among[inside]]
 

@@ -72,3 +72,28 @@ def test_the_few_nodes_that_only_some_of_the_pods_need(simulate: Simulate) -> No
     found = where(simulate(*nodes, group("g", 10), *gang))
     assert sorted(found[f"b-{index}"] for index in range(5)) == [f"x{index}" for index in range(5)]
     assert len(found) == 10
+
+
+def test_subgroups_of_three_kinds_each_in_one_rack(simulate: Simulate) -> None:
+    racks = [each for index in range(MANY) for each in rack(f"r{index:02}", 8, 2)]
+    racks += [each for name in ("s", "t") for each in rack(name, 8, 4)]
+    podgroup = group("g", 6)
+    podgroup["spec"]["subGroupPolicy"] = [
+        {
+            "name": "part",
+            "subGroupSize": 3,
+            "minSubGroups": 2,
+            "matchLabelKeys": ["part"],
+            "labelSelector": {"matchLabels": {"app": "g"}},
+            "networkTopology": {"mode": "hard", "highestTierName": RACK},
+        }
+    ]
+    gang = []
+    for part in "ab":
+        for gpus in (6, 4, 0):
+            member = pod(f"g-{part}-{gpus}", gpus, gang="g", labels={"app": "g", "part": part})
+            member["spec"]["containers"][0]["resources"]["limits"].setdefault("cpu", "1")
+            gang.append(member)
+    found = where(simulate(*racks, podgroup, *gang))
+    assert len(found) == 6
+    assert {node.rpartition("-")[0] for node in found.values()} == {"s", "t"}
