@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 
 import numpy as np
 
-from central.model.arrays import Bools, Ints
+from central.model.arrays import Bools, Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler import placement
 from central.scheduler.filters.interpod import is_interpod
@@ -30,7 +30,6 @@ from central.scheduler.preemption.victim_gangs import MEMBER_UNITS, VictimGangs
 from central.scheduler.preemption.victim_units import VictimUnits
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import WorkLimitReached
@@ -428,16 +427,15 @@ def alike(request: PlacementRequest) -> bool:
 
 def largest_group(snapshot: Snapshot, request: PlacementRequest) -> tuple[PodSpec, int]:
     """Returns the class whose pods need the largest part of their nodes together, and the number of all pods that need
-    the same as each of them."""
-    counts = Counter[bytes]()
-    views = [(snapshot.view(spec), count) for spec, count in request.groups]
-    for view, count in views:
-        counts[view.columns.tobytes() + view.amounts.tobytes()] += count
-
-    def need(view: PodClassCapacity) -> float:
+    as much as each of them of the resource that is scarcest for it; of these classes the one that needs most."""
+    counts, sizes = Counter[tuple[int, int]](), list[tuple[tuple[int, int], Floats, PodSpec]]()
+    for spec, count in request.groups:
+        view = snapshot.view(spec)
         whole = np.maximum(snapshot.columns.allocatable[:, view.columns].max(axis=0, initial=1), 1)
-        pods = counts[view.columns.tobytes() + view.amounts.tobytes()]
-        return float((view.amounts / whole).max(initial=0)) * pods
-
-    largest = max((view for view, _ in views), key=need)
-    return largest.spec, counts[largest.columns.tobytes() + largest.amounts.tobytes()]
+        parts = view.amounts / whole
+        scarcest = int(parts.argmax())
+        key = int(view.columns[scarcest]), int(view.amounts[scarcest])
+        counts[key] += count
+        sizes.append((key, parts, spec))
+    key, _, spec = max(sizes, key=lambda each: (each[1].max() * counts[each[0]], each[1].sum()))
+    return spec, counts[key]
