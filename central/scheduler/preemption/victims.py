@@ -328,7 +328,7 @@ class VictimSearch:
         return best
 
     def _trials(self, domains: Sequence[Ints]) -> Iterator[Planned]:
-        trials = _Trials(self._fits_without_units, MAX_TRIALS)
+        trials = _Trials(self._plan_without_units, MAX_TRIALS)
         choices = self._choices(domains)
         told = {id(choice.rows) for choice in choices}
         others = [_Chosen(rows, least=harm.MAX_HARM) for rows in domains if id(rows) not in told]
@@ -339,10 +339,9 @@ class VictimSearch:
                 starts.append(lambda unit: False)
             for is_chosen in starts:
                 first = [unit for unit in units if is_chosen(unit)]
-                kept = trials.needed(first, [unit for unit in units if not is_chosen(unit)])
-                pods = self.units.pods_of(kept or ())
-                if kept is not None and self._accepts(pods) and (plan := self.try_without(pods)):
-                    yield least_harm.total_harm(kept), plan
+                found = trials.needed(first, [unit for unit in units if not is_chosen(unit)])
+                if found is not None and self._accepts(found[1].victims):
+                    yield found
 
     def _among_chosen(self, choice: _Chosen) -> Callable[[EvictionUnit], bool]:
         """Returns a function that tells whether counts chose the unit."""
@@ -352,11 +351,11 @@ class VictimSearch:
         keys = {(unit.gang, unit.pod) for unit in choice.units or ()}
         return lambda unit: (unit.gang, unit.pod) in keys
 
-    def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
-        """Returns whether quota suffices and a trial placement succeeds."""
-        return self.units.free_quota(units) and (
-            self.try_without(self.units.pods_of(units)) is not None
-        )
+    def _plan_without_units(self, units: Sequence[EvictionUnit]) -> PreemptionPlan | None:
+        """Returns the plan where quota suffices and a trial placement succeeds."""
+        if not self.units.free_quota(units):
+            return None
+        return self.try_without(self.units.pods_of(sorted(units, key=attrgetter("harm"))))
 
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does
@@ -385,39 +384,57 @@ class VictimSearch:
 class _Trials:
     """A number of trial placements, and what they prove to be needed."""
 
-    def __init__(self, fits: Callable[[Sequence[EvictionUnit]], bool], most: int) -> None:
-        """fits: whether the gang fits without these units."""
-        self._fits, self._left = fits, most
+    def __init__(
+        self, plan: Callable[[Sequence[EvictionUnit]], PreemptionPlan | None], most: int
+    ) -> None:
+        """plan: of the gang without these units; None: it does not fit."""
+        self._plan, self._left = plan, most
+        self._proven: PreemptionPlan | None = None  # of the last units that sufficed
 
     def _fit(self, units: Sequence[EvictionUnit]) -> bool:
         self._left -= 1
-        return self._fits(units)
+        found = self._plan(units)
+        self._proven = found or self._proven
+        return found is not None
 
     def needed(
         self, first: Sequence[EvictionUnit], others: Sequence[EvictionUnit]
-    ) -> list[EvictionUnit] | None:
-        """Returns the first units with as many of the others, in their order, as are needed, and without those of
-        all that are not. None: even all do not suffice."""
-        low, high = -1, 0
-        if not self._fit(first):
-            if not others or not self._fit([*first, *others]):
-                return None
-            low, high = 0, 1
-            while high < len(others) and not self._fit([*first, *others[:high]]):
-                low, high = high, min(2 * high, len(others))
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fit([*first, *others[:middle]]) else (middle, high)
-        kept = sorted([*first, *others[:high]], key=attrgetter("harm"))
-        # What counts chose is needed, as far as counts tell.
-        size = (len(kept) + 1) // 2 if high or len(kept) <= MAX_EXACT_UNITS else 0
-        while size:
-            for end in range(len(kept), 0, -size):
-                without = kept[: max(end - size, 0)] + kept[end:]
-                if self._left > 0 and self._fit(without):
-                    kept = without
-            size //= 2
-        return kept
+    ) -> Planned | None:
+        """Returns the plan without the first units, with as many of the others, in their order, as are needed, and
+        without those of all that are not; of the first ones as far as the work limit allows to tell. None: even all
+        do not suffice."""
+        self._proven = None
+        kept, low, high = [*first], -1, 0
+        try:
+            if not self._fit(first):
+                kept += others
+                if not others or not self._fit(kept):
+                    return None
+                low, high = 0, 1
+                while high < len(others) and not self._fit([*first, *others[:high]]):
+                    low, high = high, min(2 * high, len(others))
+            kept = [*first, *others[:high]]
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._fit(without := [*first, *others[:middle]]):
+                    kept, high = without, middle
+                else:
+                    low = middle
+            # What counts chose is needed, as far as counts tell.
+            size = (len(kept) + 1) // 2 if high or len(kept) <= MAX_EXACT_UNITS else 0
+            kept.sort(key=attrgetter("harm"))
+            while size:
+                for end in range(len(kept), 0, -size):
+                    without = kept[: max(end - size, 0)] + kept[end:]
+                    if self._left > 0 and self._fit(without):
+                        kept = without
+                size //= 2
+        except WorkLimitReached:
+            # Many more than are needed may be among the others.
+            if high or self._proven is None:
+                raise
+        assert self._proven is not None
+        return least_harm.total_harm(kept), self._proven
 
 
 def alike(request: PlacementRequest) -> bool:
