@@ -63,6 +63,16 @@ def test_a_whole_gpu_leaves_for_a_share() -> None:
     assert world.step(110.0) == ["urgent"]
 
 
+def test_shares_of_one_gpu_leave_for_a_share() -> None:
+    """Though two of other GPUs, which hold as much, are less harm."""
+    world = cluster("n")
+    world.step(0.0, *chain(pod("a", 60), pod("b", 60)))
+    world.step(1.0, *chain(pod("c", 40), pod("d", 40)))
+    world.step(100.0, *pod("urgent", 80, 9, 100.0))
+    assert sorted(world.evicted) in (["a", "c"], ["a", "d"])
+    assert world.step(110.0) == ["urgent"]
+
+
 def test_the_place_is_kept_until_the_victim_has_gone() -> None:
     world = cluster("n")
     world.step(0.0, *pod("other", 100, 9))
