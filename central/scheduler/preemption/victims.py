@@ -391,12 +391,12 @@ class _Trials:
     ) -> None:
         """plan: of the gang without these units; None: it does not fit."""
         self._plan, self._left = plan, most
-        self._proven: PreemptionPlan | None = None  # of the last units that sufficed
+        self._proven = list[PreemptionPlan]()  # of units that sufficed, the last ones last
 
     def _fit(self, units: Sequence[EvictionUnit]) -> bool:
         self._left -= 1
-        found = self._plan(units)
-        self._proven = found or self._proven
+        if (found := self._plan(units)) is not None:
+            self._proven.append(found)
         return found is not None
 
     def needed(
@@ -405,7 +405,7 @@ class _Trials:
         """Returns the plan without the first units, with as many of the others, in their order, as are needed, and
         without those of all that are not; of the first ones as far as the work limit allows to tell. None: even all
         do not suffice."""
-        self._proven = None
+        self._proven.clear()
         kept, low, high = [*first], -1, 0
         try:
             if not self._fit(first):
@@ -433,10 +433,9 @@ class _Trials:
                 size //= 2
         except WorkLimitReached:
             # Many more than are needed may be among the others.
-            if high or self._proven is None:
+            if high or not self._proven:
                 raise
-        assert self._proven is not None
-        return least_harm.total_harm(kept), self._proven
+        return least_harm.total_harm(kept), self._proven[-1]
 
 
 def alike(request: PlacementRequest) -> bool:

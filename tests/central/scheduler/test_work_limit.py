@@ -361,7 +361,7 @@ def test_victims_that_were_proven_go_though_the_limit_ends_the_search_for_fewer(
     """Of unlike pods as of equal ones, in the first attempt."""
     made = cluster(8, running(8), 10_000)
     unlike = factories.pod("w-1", 8, "w", cpu, priority=100)
-    wanted = [
+    wanted: list[Fact] = [
         factories.gang("w", 2, topology_required=RACK),
         factories.pod("w-0", 8, "w", priority=100),
     ]
