@@ -19,7 +19,7 @@ from central.model.arrays import Bools, Ints
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.hypernode_tree import LEVEL as TIER
 from central.scheduler.placement.balanced import unevenness
-from central.scheduler.placement.fewest import fewest_children
+from central.scheduler.placement.fewest import fewest_children, fill_fewest
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity, sum_by_domain
@@ -27,6 +27,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
 ANYWHERE = "cluster"
+FEW_DOMAINS = 8  # that are filled to be compared
 TRIED_DOMAINS = 16  # of a level, for gangs of unlike pods: each costs a tentative placement
 
 
@@ -250,7 +251,8 @@ class DomainChoice:
             needed = self._needed(*main, level, by)
             for each in sums:
                 needed = np.maximum(needed, self._needed(*each, level, by))
-            yield needed.take, int
+            narrower = level + 1 < by == by_node and equal and not self._request.balanced
+            yield partial(self._nodes_taken, level, needed) if narrower else needed.take, int
             if not equal:
                 break
             if self._request.balanced and by == level + 1:
@@ -309,6 +311,17 @@ class DomainChoice:
             inside, parent = each.by_row, domains.of[level]
         needed = fewest_children(inside, parent, domains.count(level), count)
         return np.where(each.by_domain[level] >= count, needed, len(inside) + 1)
+
+    def _nodes_taken(self, level: int, least: Ints, found: Ints) -> Ints:
+        """Returns by domain how many nodes the pods take in its fewest narrower domains. least: how many they take
+        among all of its nodes, which tells where nodes are equal, and where there are many domains."""
+        (capacity, count), of = self._classes[0], self._snapshot.columns.domains.of[level]
+        sizes = capacity.by_row[capacity.by_row > 0]
+        if len(found) > FEW_DOMAINS or sizes.min() == sizes.max():
+            return least[found]
+        rows = [np.flatnonzero(of == domain) for domain in found.tolist()]
+        taken = [fill_fewest(self._snapshot, capacity.by_row, at, count, level + 1) for at in rows]
+        return np.array([len(at) for at, _ in taken])
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""

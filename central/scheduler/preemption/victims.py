@@ -101,8 +101,8 @@ class VictimSearch:
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
-        # A victim's amounts do not say which rules between pods, volumes or devices it lifts, nor on which GPU its share
-        # is.
+        # A victim's amounts do not say which rules between pods, volumes or devices it lifts, nor which GPU has its
+        # share.
         groups, shared = self._request.groups, self._releasable.have_shares
         unseen = any(is_interpod(spec) or (spec.share_containers and shared) for spec, _ in groups)
         self._seen_by_counts = alike(self._request) and not (self._mixed or unseen)
