@@ -19,7 +19,7 @@ from central.model.arrays import Bools, Ints
 from central.scheduler.inventory import gpu_shares
 from central.scheduler.inventory.hypernode_tree import LEVEL as TIER
 from central.scheduler.placement.balanced import unevenness
-from central.scheduler.placement.fewest import fewest_children
+from central.scheduler.placement.fewest import fewest_children, fill_fewest
 from central.scheduler.placement.request import PlacementRequest
 from central.scheduler.snapshot import island_masks
 from central.scheduler.snapshot.capacity import PodClassCapacity, sum_by_domain
@@ -27,6 +27,7 @@ from central.scheduler.snapshot.snapshot import Snapshot
 from protos.names import ISLAND, NODE
 
 ANYWHERE = "cluster"
+FEW_DOMAINS = 8  # that are filled to be compared
 # Of a level, for gangs of unlike pods: each costs a tentative placement. A wider level follows.
 TRIED_DOMAINS = 16
 
@@ -257,7 +258,8 @@ class DomainChoice:
             needed = self._needed(*main, level, by)
             for each in sums:
                 needed = np.maximum(needed, self._needed(*each, level, by))
-            yield needed.take, int
+            narrower = level + 1 < by == by_node and equal and not self._request.balanced
+            yield partial(self._nodes_taken, level, needed) if narrower else needed.take, int
             if not equal:
                 break
             if self._request.balanced and by == level + 1:
@@ -314,6 +316,19 @@ class DomainChoice:
         else:
             inside, parent = each.by_row, domains.of[level]
         return fewest_children(inside, parent, domains.count(level), count)
+
+    def _nodes_taken(self, level: int, least: Ints, found: Ints) -> Ints:
+        """Returns by domain how many nodes the pods take in its fewest narrower domains. least: how many they take
+        among all of its nodes, which tells where nodes are equal, and where there are many domains."""
+        (capacity, count), of = self._classes[0], self._snapshot.columns.domains.of[level]
+        if len(found) > FEW_DOMAINS:
+            return least[found]
+        sizes = capacity.by_row[capacity.by_row > 0]
+        if sizes.min() == sizes.max():
+            return least[found]
+        rows = [np.flatnonzero(of == domain) for domain in found.tolist()]
+        taken = [fill_fewest(self._snapshot, capacity.by_row, at, count, level + 1) for at in rows]
+        return np.array([len(at) for at, _ in taken])
 
     def _dislike(self, level: int) -> Ints | None:
         """The negative mean preference score of each domain's nodes with capacity; None: no preferences."""

@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 
 import numpy as np
 
-from central.model.arrays import Bools, Ints
+from central.model.arrays import Bools, Floats, Ints
 from central.model.facts import PodSpec
 from central.scheduler import placement
 from central.scheduler.filters.interpod import is_interpod
@@ -30,7 +30,6 @@ from central.scheduler.preemption.victim_gangs import MEMBER_UNITS, VictimGangs
 from central.scheduler.preemption.victim_units import VictimUnits
 from central.scheduler.reservation.release_forecast import DraftMark, ReleasablePods, taken_capacity
 from central.scheduler.snapshot import island_masks
-from central.scheduler.snapshot.capacity import PodClassCapacity
 from central.scheduler.snapshot.draft import DoesNotFit, Draft
 from central.scheduler.snapshot.snapshot import Snapshot
 from central.scheduler.work_meter import WorkLimitReached
@@ -102,9 +101,11 @@ class VictimSearch:
         self._candidates = len(pods)
         self._releasable = ReleasablePods(context.state, [*pods, *leaving])
         self._mixed = self._mixes_whole_and_shared()
-        # A victim's amounts do not say which rules between pods, volumes or devices it lifts.
-        ruled = any(is_interpod(spec) for spec, _ in self._request.groups)
-        self._seen_by_counts = alike(self._request) and not (self._mixed or ruled)
+        # A victim's amounts do not say which rules between pods, volumes or devices it lifts, nor which GPU has its
+        # share.
+        groups, shared = self._request.groups, self._releasable.have_shares
+        unseen = any(is_interpod(spec) or (spec.share_containers and shared) for spec, _ in groups)
+        self._seen_by_counts = alike(self._request) and not (self._mixed or unseen)
         self._terminating = np.arange(self._candidates, len(self._releasable.pods))
         self._fits_now = self._fits_without(self._terminating)
 
@@ -329,7 +330,7 @@ class VictimSearch:
         return best
 
     def _trials(self, domains: Sequence[Ints]) -> Iterator[Planned]:
-        trials = _Trials(self._fits_without_units, MAX_TRIALS)
+        trials = _Trials(self._plan_without_units, MAX_TRIALS)
         choices = self._choices(domains)
         told = {id(choice.rows) for choice in choices}
         others = [_Chosen(rows, least=harm.MAX_HARM) for rows in domains if id(rows) not in told]
@@ -340,10 +341,9 @@ class VictimSearch:
                 starts.append(lambda unit: False)
             for is_chosen in starts:
                 first = [unit for unit in units if is_chosen(unit)]
-                kept = trials.needed(first, [unit for unit in units if not is_chosen(unit)])
-                pods = self.units.pods_of(kept or ())
-                if kept is not None and self._accepts(pods) and (plan := self.try_without(pods)):
-                    yield least_harm.total_harm(kept), plan
+                found = trials.needed(first, [unit for unit in units if not is_chosen(unit)])
+                if found is not None and self._accepts(found[1].victims):
+                    yield found
 
     def _among_chosen(self, choice: _Chosen) -> Callable[[EvictionUnit], bool]:
         """Returns a function that tells whether counts chose the unit."""
@@ -353,11 +353,11 @@ class VictimSearch:
         keys = {(unit.gang, unit.pod) for unit in choice.units or ()}
         return lambda unit: (unit.gang, unit.pod) in keys
 
-    def _fits_without_units(self, units: Sequence[EvictionUnit]) -> bool:
-        """Returns whether quota suffices and a trial placement succeeds."""
-        return self.units.free_quota(units) and (
-            self.try_without(self.units.pods_of(units)) is not None
-        )
+    def _plan_without_units(self, units: Sequence[EvictionUnit]) -> PreemptionPlan | None:
+        """Returns the plan where quota suffices and a trial placement succeeds."""
+        if not self.units.free_quota(units):
+            return None
+        return self.try_without(self.units.pods_of(sorted(units, key=attrgetter("harm"))))
 
     def try_without(self, victims: Sequence[Pod]) -> PreemptionPlan | None:
         """A trial placement without the victims; the proof that the gang fits. None: it does
@@ -386,39 +386,56 @@ class VictimSearch:
 class _Trials:
     """A number of trial placements, and what they prove to be needed."""
 
-    def __init__(self, fits: Callable[[Sequence[EvictionUnit]], bool], most: int) -> None:
-        """fits: whether the gang fits without these units."""
-        self._fits, self._left = fits, most
+    def __init__(
+        self, plan: Callable[[Sequence[EvictionUnit]], PreemptionPlan | None], most: int
+    ) -> None:
+        """plan: of the gang without these units; None: it does not fit."""
+        self._plan, self._left = plan, most
+        self._proven = list[PreemptionPlan]()  # of units that sufficed, the last ones last
 
     def _fit(self, units: Sequence[EvictionUnit]) -> bool:
         self._left -= 1
-        return self._fits(units)
+        if (found := self._plan(units)) is not None:
+            self._proven.append(found)
+        return found is not None
 
     def needed(
         self, first: Sequence[EvictionUnit], others: Sequence[EvictionUnit]
-    ) -> list[EvictionUnit] | None:
-        """Returns the first units with as many of the others, in their order, as are needed, and without those of
-        all that are not. None: even all do not suffice."""
-        low, high = -1, 0
-        if not self._fit(first):
-            if not others or not self._fit([*first, *others]):
-                return None
-            low, high = 0, 1
-            while high < len(others) and not self._fit([*first, *others[:high]]):
-                low, high = high, min(2 * high, len(others))
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fit([*first, *others[:middle]]) else (middle, high)
-        kept = sorted([*first, *others[:high]], key=attrgetter("harm"))
-        # What counts chose is needed, as far as counts tell.
-        size = (len(kept) + 1) // 2 if high or len(kept) <= MAX_EXACT_UNITS else 0
-        while size:
-            for end in range(len(kept), 0, -size):
-                without = kept[: max(end - size, 0)] + kept[end:]
-                if self._left > 0 and self._fit(without):
-                    kept = without
-            size //= 2
-        return kept
+    ) -> Planned | None:
+        """Returns the plan without the first units, with as many of the others, in their order, as are needed, and
+        without those of all that are not; of the first ones as far as the work limit allows to tell. None: even all
+        do not suffice."""
+        self._proven.clear()
+        kept, low, high = [*first], -1, 0
+        try:
+            if not self._fit(first):
+                kept += others
+                if not others or not self._fit(kept):
+                    return None
+                low, high = 0, 1
+                while high < len(others) and not self._fit([*first, *others[:high]]):
+                    low, high = high, min(2 * high, len(others))
+            kept = [*first, *others[:high]]
+            while high - low > 1:
+                middle = (low + high) // 2
+                if self._fit(without := [*first, *others[:middle]]):
+                    kept, high = without, middle
+                else:
+                    low = middle
+            # What counts chose is needed, as far as counts tell.
+            size = (len(kept) + 1) // 2 if high or len(kept) <= MAX_EXACT_UNITS else 0
+            kept.sort(key=attrgetter("harm"))
+            while size:
+                for end in range(len(kept), 0, -size):
+                    without = kept[: max(end - size, 0)] + kept[end:]
+                    if self._left > 0 and self._fit(without):
+                        kept = without
+                size //= 2
+        except WorkLimitReached:
+            # Many more than are needed may be among the others.
+            if high or not self._proven:
+                raise
+        return least_harm.total_harm(kept), self._proven[-1]
 
 
 def alike(request: PlacementRequest) -> bool:
@@ -428,16 +445,15 @@ def alike(request: PlacementRequest) -> bool:
 
 def largest_group(snapshot: Snapshot, request: PlacementRequest) -> tuple[PodSpec, int]:
     """Returns the class whose pods need the largest part of their nodes together, and the number of all pods that need
-    the same as each of them."""
-    counts = Counter[bytes]()
-    views = [(snapshot.view(spec), count) for spec, count in request.groups]
-    for view, count in views:
-        counts[view.columns.tobytes() + view.amounts.tobytes()] += count
-
-    def need(view: PodClassCapacity) -> float:
+    as much as each of them of the resource that is scarcest for it; of these classes the one that needs most."""
+    counts, sizes = Counter[tuple[int, int]](), list[tuple[tuple[int, int], Floats, PodSpec]]()
+    for spec, count in request.groups:
+        view = snapshot.view(spec)
         whole = np.maximum(snapshot.columns.allocatable[:, view.columns].max(axis=0, initial=1), 1)
-        pods = counts[view.columns.tobytes() + view.amounts.tobytes()]
-        return float((view.amounts / whole).max(initial=0)) * pods
-
-    largest = max((view for view, _ in views), key=need)
-    return largest.spec, counts[largest.columns.tobytes() + largest.amounts.tobytes()]
+        parts = view.amounts / whole
+        scarcest = int(parts.argmax())
+        key = int(view.columns[scarcest]), int(view.amounts[scarcest])
+        counts[key] += count
+        sizes.append((key, parts, spec))
+    key, _, spec = max(sizes, key=lambda each: (each[1].max() * counts[each[0]], each[1].sum()))
+    return spec, counts[key]

@@ -355,3 +355,16 @@ def test_the_work_of_a_claimant_does_not_grow_with_the_number_of_claimants() -> 
         assert len(acts(schedule_once(made, facts, NOW))) == claimants
         used.append(longest(made))
     assert used[1] <= 1.2 * used[0] + 500
+
+
+@pytest.mark.parametrize("cpu", [100, 101])
+def test_victims_that_were_proven_go_though_the_limit_ends_the_search_for_fewer(cpu: int) -> None:
+    """Of unlike pods as of equal ones, in the first attempt."""
+    made = cluster(8, running(8), 10_000)
+    unlike = factories.pod("w-1", 8, "w", cpu, priority=100)
+    wanted: list[Fact] = [
+        factories.gang("w", 2, topology_required=RACK),
+        factories.pod("w-0", 8, "w", priority=100),
+    ]
+    decided = schedule_once(made, [*wanted, unlike], NOW + 1)
+    assert len([each for each in decided if isinstance(each, Evict)]) == 16

@@ -67,6 +67,23 @@ def test_a_gang_with_a_launcher_gets_the_rack_with_the_least_urgent_pods(
     assert evicted(found) == [f"p{racks - 1}-0", f"p{racks - 1}-1"]
 
 
+@pytest.mark.parametrize("cpus", ["11", "12"])
+def test_workers_with_unequal_processors_evict_as_few_gangs_as_equal_ones(
+    simulate: Simulate, cpus: str
+) -> None:
+    """Their GPUs are scarce, not their processors."""
+    nodes = [node(name) for name in ("a0", "a1", "b0", "b1", "c")]
+    pods = [running(f"large-{i}", f"a{i}", 8, gang="large") for i in range(2)]
+    pods += [running(f"small-{i}-{j}", f"b{i}", 4) for i in range(2) for j in range(2)]
+    pods.append(running("single", "c", 8))
+    workers = [pod(f"g-{i}", 8, gang="g", at="10s") for i in range(2)]
+    for each, cpu in zip(workers, cpus, strict=True):
+        each["spec"]["containers"][0]["resources"]["limits"]["cpu"] = cpu
+    wanted = [group("large", 2), group("g", 2), *urgent(*workers)]
+    found = simulate(*nodes, *pods, *wanted, flags=("--until", "60s"))
+    assert evicted(found) == ["large-0", "large-1"]
+
+
 def test_the_launcher_gets_victims_of_its_own(simulate: Simulate) -> None:
     """Where the workers' victims leave no processor for it."""
     nodes = [node("a"), node("b"), node("c", 0)]

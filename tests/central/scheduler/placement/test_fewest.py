@@ -198,3 +198,18 @@ def test_rows_of_one_domain_follow_each_other() -> None:
             assert changes == len(set(of)) - 1, f"seed {seed}"
             several += changes > 1
     assert not ALL_SEEDS or several > 100
+
+
+def test_a_block_is_chosen_by_the_nodes_in_its_fewest_racks() -> None:
+    """Four nodes of all racks would do in the first block, but its two racks with room for all need seven."""
+    blocks = (((4, 1, 1, 1), (2, 2, 2), (5,)), ((4, 3), (3, 2, 1)))
+    nodes = [
+        (("z", f"b{block}", f"r{block}{rack}"), free)
+        for block, racks in enumerate(blocks)
+        for rack, sizes in enumerate(racks)
+        for free in sizes
+    ]
+    snapshot = snapshot_of(nodes)
+    taken = fit(Draft(snapshot), PlacementRequest(((factories.spec(1), 13),)))
+    paths = [nodes[each.row][0] for each in taken]
+    assert domains(paths, len(paths)) == (2, 1, 1, 2, 5)

@@ -63,6 +63,35 @@ def test_a_whole_gpu_leaves_for_a_share() -> None:
     assert world.step(110.0) == ["urgent"]
 
 
+def test_shares_of_one_gpu_leave_for_a_share() -> None:
+    """Though two of other GPUs, which hold as much, are less harm."""
+    world = cluster("n")
+    world.step(0.0, *chain(pod("a", 60), pod("b", 60)))
+    world.step(1.0, *chain(pod("c", 40), pod("d", 40)))
+    world.step(100.0, *pod("urgent", 80, 9, 100.0))
+    assert sorted(world.evicted) in (["a", "c"], ["a", "d"])
+    assert world.step(110.0) == ["urgent"]
+
+
+def test_no_more_shares_leave_where_the_work_limit_ends_the_search() -> None:
+    """Counts choose shares of several GPUs. What is added to them is more than is needed, until it is left out again."""
+    dice, world = random.Random(1), World()
+    world.cluster.state.snapshot.meter.first_limit = 6_000
+    for node in ("n0", "n1", "n2", "n3", "n4", "n5"):
+        world.step(0.0, factories.node(node, shares=True))
+        names = [(f"{node}-{gpu}-{half}", gpu) for gpu in range(8) for half in range(2)]
+        running = {"node": node, "phase": "Running"}
+        parts = [factories.part(n, 50, started=dice.randrange(900), **running) for n, _ in names]
+        grants = tuple(factories.grant_part(name, gpu, 50) for name, gpu in names)
+        world.step(0.0, *parts, factories.report(node, factories.topology(shares=True), 1, grants))
+    unlike = [factories.part(f"w-{i}", 100, gang="w", priority=9, cpu=100 + i) for i in range(2)]
+    world.step(1000.0, factories.gang("w", 2), *unlike)
+    assert not world.evicted
+    for now in range(1002, 1020, 2):
+        world.step(float(now))
+    assert len(world.evicted) == 4
+
+
 def test_the_place_is_kept_until_the_victim_has_gone() -> None:
     world = cluster("n")
     world.step(0.0, *pod("other", 100, 9))
