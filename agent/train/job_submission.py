@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import os
 import re
 import textwrap
@@ -27,12 +28,15 @@ from urllib.parse import quote
 
 from .kubernetes_api import ClusterRefused, KubernetesApi, connect
 
+log = logging.getLogger(__name__)
+
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 SCRIPT_MOST = (
     100_000  # bytes of a script, which travels in the pod's command (the kernel takes 131,072)
 )
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 POLL_S = 2.0
+PATIENCE_S = 900.0  # of an API server that does not answer
 STYLE = {"Running": "#1a7f37", "Completed": "#1a7f37", "Succeeded": "#1a7f37", "Failed": "#cf222e"}
 IMAGE = "python:3.12-slim"
 
@@ -142,14 +146,23 @@ class SubmittedJob:
         return self._phase_of(self._api.request("GET", self._path))
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """The phase in which it ended. Raises TimeoutError, and RuntimeError if it did not complete."""
+        """The phase in which it ended. Raises TimeoutError, and RuntimeError if it did not complete. An API server that
+        is away for a while, after it has answered once, is waited for."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        while (phase := self.phase()) not in ENDED:
+        phase, answered, away = self.phase(), time.monotonic(), ""
+        while phase not in ENDED:
             if until is not None and time.monotonic() > until:
-                raise TimeoutError(
-                    f"job {self.name} is {phase} after {timeout_s:g} s: {self.why()}"
-                )
+                why = away or self.why()
+                raise TimeoutError(f"job {self.name} is {phase} after {timeout_s:g} s: {why}")
             time.sleep(POLL_S)
+            try:
+                phase, answered, away = self.phase(), time.monotonic(), ""
+            except ClusterRefused as refused:
+                if not refused.passes or time.monotonic() - answered > PATIENCE_S:
+                    raise
+                if not away:
+                    log.warning("%s; trying again", refused)
+                away = str(refused)
         if phase != "Completed":
             raise RuntimeError(f"job {self.name} is {phase}: {self.why()}")
         return phase

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import ssl
@@ -24,6 +25,11 @@ class ClusterRefused(Exception):
     def __init__(self, why: str, status: int = 0) -> None:
         super().__init__(why)
         self.status = status
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in (0, 429) or self.status >= 500
 
 
 class KubernetesApi:
@@ -48,7 +54,7 @@ class KubernetesApi:
                 kind = reply.headers.get("Content-Type", "")
         except urllib.error.HTTPError as error:
             raise ClusterRefused(_sentence(error), error.code) from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ClusterRefused(f"no API server answers at {self.server}: {error}") from None
         return json.loads(text) if kind.startswith("application/json") else text
 

@@ -10,10 +10,11 @@ import orjson
 
 from central.cli import exit_codes
 from central.cli.exit_codes import CannotDo
+from central.cli.patient_client import PatientClient, is_away
 from central.cli.user_client import reachable
 from central.kube.resource_paths import BY_KIND, ResourcePath
 from central.kube.transport.configuration import KubeconfigError, load_user_config
-from central.kube.transport.http_client import MERGE, Client, StatusError, Stream
+from central.kube.transport.http_client import MERGE, StatusError, Stream, Unreachable
 from central.kube.transport.list_pages import pages
 from central.model.json_types import Json
 from protos.common.near_names import did_you_mean
@@ -27,7 +28,7 @@ def refusal_code(status: int) -> int:
     """The exit code for a status of the API server."""
     if status == 404:
         return exit_codes.NOT_FOUND
-    return exit_codes.UNREACHABLE if status >= 500 or status == 429 else exit_codes.REFUSED
+    return exit_codes.UNREACHABLE if is_away(status) else exit_codes.REFUSED
 
 
 class TooOld(Exception):
@@ -42,7 +43,7 @@ KINDS = {"job": JOBS, "group": GROUPS, "queue": QUEUES}
 class Api:
     """namespace: the user's current one."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: PatientClient, namespace: str) -> None:
         self._client = client
         self.namespace = namespace
         self._resources: dict[str, dict[str, ResourcePath]] = {}
@@ -59,6 +60,10 @@ class Api:
 
     def close(self) -> None:
         self._client.close()
+
+    def follow(self) -> None:
+        """Outlasts outages from now on."""
+        self._client.patient = True
 
     def get(self, kind: ResourcePath, name: str) -> Json:
         try:
@@ -106,7 +111,7 @@ class Api:
         self, kind: ResourcePath, version: str, *, everywhere: bool = False, **query: str
     ) -> Iterator[tuple[str, Json]]:
         """Events after that version: ADDED, MODIFIED, DELETED, BOOKMARK. Ends when the server closes
-        the connection. Raises TooOld."""
+        the connection. Raises TooOld, also when the server goes away."""
         parameters = {
             **query,
             "watch": "1",
@@ -120,12 +125,14 @@ class Api:
                     for line in stream:
                         event = orjson.loads(line)
                         if event["type"] == "ERROR":
-                            if event["object"].get("code") == GONE:
+                            if _is_passing(event["object"].get("code") or 500):
                                 raise TooOld
                             raise CannotDo(str(event["object"].get("message")))
                         yield event["type"], event["object"]
+            except Unreachable as error:
+                raise TooOld from error
             except StatusError as refused:
-                if refused.status == GONE:
+                if _is_passing(refused.status):
                     raise TooOld from refused
                 raise
 
@@ -134,6 +141,7 @@ class Api:
     ) -> Iterator[tuple[str, Json]]:
         """LISTED for each present object, then ADDED, MODIFIED and DELETED without end. If the watch
         must start again from a list, only what changed since is yielded."""
+        self.follow()
         seen: dict[str, Json] = {}
         first = True
         while True:
@@ -159,7 +167,7 @@ class Api:
                         yield event, obj
                     time.sleep(REWATCH_S)
             except TooOld:
-                continue
+                time.sleep(REWATCH_S)
 
     def stream(self, path: str) -> Stream:
         """Raises StatusError or CannotDo."""
@@ -230,6 +238,11 @@ class Api:
             raise CannotDo(why, refusal_code(refused.status)) from refused
 
 
+def _is_passing(code: int) -> bool:
+    """Returns whether another list and watch may succeed where a watch ended with this code."""
+    return code == GONE or is_away(code)
+
+
 def _version(obj: Json) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
@@ -240,7 +253,7 @@ def open_api(kubeconfig: str | None, context: str | None, namespace: str | None)
         access, usual = load_user_config(kubeconfig, context)
     except KubeconfigError as error:
         raise CannotDo(str(error)) from error
-    return Api(Client(access), namespace or usual)
+    return Api(PatientClient(access), namespace or usual)
 
 
 def usual_namespace(kubeconfig: str | None, context: str | None) -> str:

@@ -2,6 +2,7 @@
 and index that each line comes from."""
 
 import argparse
+import re
 import sys
 import threading
 import time
@@ -13,11 +14,14 @@ from central.cli.exit_codes import CannotDo
 from central.cli.jobs.api import JOBS, PODS, Api
 from central.cli.jobs.describe import job_pods, task_of
 from central.cli.jobs.job_table import ENDED, group_of, why_of
+from central.cli.patient_client import is_away
 from central.kube.transport.http_client import StatusError, Unreachable
 from central.model.json_types import Json
 from central.model.wording import NEVER
 
 POLL_S = 1.0
+MOST_CUTS = 60  # of an output, one after the other without a line between them
+STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z ")
 COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 Source = tuple[str, str, int]  # the pod's uid, the container, its restart count
@@ -32,6 +36,7 @@ def watch(api: Api, args: argparse.Namespace) -> int:
 def watch_job(api: Api, name: str, say: Callable[[str], None], *, until_never: bool = False) -> int:
     """Says the phase and its reason at each change until the job ends. 0 if it is Completed, else 1.
     until_never: ends with 1, too, once the scheduler says that the job can never start."""
+    api.follow()
     uid = api.get(JOBS, name)["metadata"]["uid"]
     last = ""
     for event, found in api.changes(JOBS, fieldSelector=f"metadata.name={name}"):
@@ -81,6 +86,7 @@ def logs(api: Api, args: argparse.Namespace) -> int:
 
 def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") -> int:
     """Prints output until the job has ended and all of it is read. A container that restarts is read again."""
+    api.follow()
     readers: dict[Source, threading.Thread] = {}
     while True:
         found = api.find(JOBS, job["metadata"]["name"])
@@ -99,40 +105,80 @@ def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") 
         time.sleep(POLL_S)
 
 
+class _Position:
+    """How far an output is printed: what the server repeats after a cut is left out."""
+
+    def __init__(self) -> None:
+        self.cuts = 0
+        self.second, self._last = b"", b""
+
+    def unprinted(self, line: bytes) -> bool:
+        if stamp := STAMP.match(line):
+            at = stamp[1] + (stamp[2] or b".").ljust(10, b"0")
+            if self.cuts and at <= self._last:
+                return False
+            self.cuts, self.second, self._last = 0, stamp[1], at
+        return True
+
+
 def _read(
     api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
 ) -> None:
-    try:
-        if not _copy(api, pod, container, args, printer) and (why := _end_of(pod, container)):
+    at = _Position()
+    while True:
+        try:
+            if not _copy(api, (pod, container), args, printer, at) and (
+                why := _end_of(pod, container)
+            ):
+                printer.silent(pod, container, why)
+            return
+        except StatusError as refused:
+            why, away = refused.message, is_away(refused.status)
+        except (CannotDo, Unreachable) as error:
+            why, away = str(error), True
+        at.cuts += 1
+        if not (away and args.follow and at.cuts < MOST_CUTS):
             printer.silent(pod, container, why)
-    except StatusError as refused:
-        printer.silent(pod, container, refused.message)
-    except (CannotDo, Unreachable) as error:
-        printer.silent(pod, container, str(error))
+            return
+        time.sleep(POLL_S)
+        api.find(PODS, pod["metadata"]["name"])  # outlasts an outage
 
 
 def _copy(
-    api: Api, pod: Json, container: str, args: argparse.Namespace, printer: "_Printer"
+    api: Api, source: tuple[Json, str], args: argparse.Namespace, printer: "_Printer", at: _Position
 ) -> bool:
     """Prints a container's output. False: there was none."""
+    pod, container = source
     query = {"container": container}
     if args.follow:
-        query["follow"] = "true"
-    if args.tail is not None:
+        query |= {"follow": "true", "timestamps": "true"}
+    if at.second:
+        query["sinceTime"] = f"{at.second.decode()}Z"
+    elif args.tail is not None:
         query["tailLines"] = str(args.tail)
     if args.timestamps:
         query["timestamps"] = "true"
     if args.previous:
         query["previous"] = "true"
     path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
-    rest, found = b"", False
+
+    def show(lines: list[bytes]) -> None:
+        if args.follow:
+            lines = [line for line in lines if at.unprinted(line)]
+            if not args.timestamps:
+                lines = [
+                    line[stamp.end() if (stamp := STAMP.match(line)) else 0 :] for line in lines
+                ]
+        printer.lines(pod, container, lines)
+
+    rest, found = b"", bool(at.second)
     with api.stream(f"{path}/log?{urlencode(query)}") as stream:
         for chunk in stream.chunks():
             found = True
             *lines, rest = (rest + chunk).split(b"\n")
-            printer.lines(pod, container, lines)
+            show(lines)
     if rest:
-        printer.lines(pod, container, [rest])
+        show([rest])
     return found
 
 

@@ -7,16 +7,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent import train
+from agent.train import job_submission
 from agent.train.job_submission import SCRIPT_MOST, SubmittedJob, submit
 from agent.train.kubernetes_api import ClusterRefused, KubernetesApi, from_config
 from central.standalone.apiserver import StandaloneApi
+from tests.central.kube.scripted_api import Answer, Call, Scripted, failure
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
@@ -154,6 +156,51 @@ def test_it_waits_for_the_end_and_says_why(api: KubernetesApi) -> None:
     assert job.wait() == "Completed"
     with pytest.raises(ValueError, match="has 0 pods"):
         job.logs()
+
+
+AWAY = (Answer(hang_up=True), failure(503, "starting"), failure(429, "slow down"))
+
+
+def of_phases(*answers: Answer | str) -> Callable[[Call], Answer]:
+    left = [
+        Answer(
+            body={"metadata": {"name": "j"}, "status": {"state": {"phase": one}}},
+            headers={"Content-Type": "application/json"},
+        )
+        if isinstance(one, str)
+        else one
+        for one in answers
+    ]
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_it_waits_for_a_server_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer that is cut, no connection, and refusals that pass; said once for each time."""
+    monkeypatch.setattr(job_submission, "POLL_S", 0.001)
+    cut = Answer(body="{", headers={"Content-Length": "99", "Connection": "close"})
+    with Scripted(of_phases("Running", *AWAY, "Running", cut, "Completed")) as served:
+        job = SubmittedJob(KubernetesApi(served.url, "default", None, None), "default", "j")
+        assert job.wait() == "Completed"
+    assert len([one for one in caplog.messages if one.endswith("; trying again")]) == 2
+    with pytest.raises(ClusterRefused, match="no API server answers"):
+        job.wait()
+
+
+@pytest.mark.parametrize(
+    ("then", "said"), [(failure(403, "forbidden"), "forbidden"), (AWAY[1], "starting")]
+)
+def test_a_refusal_or_a_long_outage_ends_the_wait(
+    then: Answer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_submission, "POLL_S", 0.001)
+    if then is AWAY[1]:
+        monkeypatch.setattr(job_submission, "PATIENCE_S", 0.0)
+    with Scripted(of_phases("Running", then)) as served:
+        job = SubmittedJob(KubernetesApi(served.url, "default", None, None), "default", "j")
+        with pytest.raises(ClusterRefused, match=said):
+            job.wait()
 
 
 def inner() -> Any:

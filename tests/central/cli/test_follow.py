@@ -44,6 +44,9 @@ class Answers(Api):
         self._changes, self._output = changes, output
         self.asked: list[Json] = []
 
+    def follow(self) -> None:
+        """Is never away."""
+
     def get(self, kind: ResourcePath, name: str) -> Json:
         assert (kind, name) == (JOBS, "j")
         return job()
@@ -221,7 +224,7 @@ def test_output_is_followed_until_the_job_is_over(
     ]
     api = Answers(job(), job(), job(), last, pods=tuple(rounds))
     assert logs(api, follow=True, task="mpiworker", container="main") == 0
-    asked = {"pod": "j-mpiworker-0", "container": "main", "follow": "true"}
+    asked = {"pod": "j-mpiworker-0", "container": "main", "follow": "true", "timestamps": "true"}
     assert api.asked == [asked, asked]
     assert capsys.readouterr().out == "[mpiworker-0/main] line\n" * 2
 
@@ -254,3 +257,64 @@ def test_what_is_not_read_yet_when_the_job_ends_is_waited_for(
     )
     assert asked_again.is_set()
     assert capsys.readouterr().out == "[mpiworker-0] line\n"
+
+
+def test_an_output_that_is_cut_is_read_on_without_a_line_lost_or_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines of one second, a line that was cut itself, and an attempt to read on that fails, too."""
+    monkeypatch.setattr(follow, "POLL_S", 0.001)
+    lines = [
+        b"2026-01-01T00:00:00.5Z zero\n",
+        b"2026-01-01T00:00:01Z one\n",
+        b"2026-01-01T00:00:01.099999999Z two\n",
+        b"2026-01-01T00:00:01.1Z three\n",
+        b"2026-01-01T00:00:02Z 2026-01-01T00:00:00Z is its text\n",
+    ]
+
+    def broken(*parts: bytes) -> Iterator[bytes]:
+        yield from parts
+        raise Unreachable("truncated")
+
+    def refused() -> Iterator[bytes]:
+        raise StatusError(503, "", "starting")
+        yield b""
+
+    outputs = iter(
+        [broken(*lines[:3], lines[3][:-3]), refused(), broken(*lines[1:4]), iter([*lines[1:]])]
+    )
+    api = Answers(job(), job(phase="Completed"), pods=([pod(0, main={"running": {}})],))
+    monkeypatch.setattr(api, "_output", lambda _: next(outputs))
+    assert logs(api, follow=True, tail=9) == 0
+    assert [(each.get("sinceTime"), each.get("tailLines")) for each in api.asked] == [
+        (None, "9"),
+        *[("2026-01-01T00:00:01Z", None)] * 3,
+    ]
+    head = "[mpiworker-0]"
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.splitlines() == [
+        f"{head} zero",
+        f"{head} one",
+        f"{head} two",
+        f"{head} three",
+        f"{head} 2026-01-01T00:00:00Z is its text",
+    ]
+
+
+def test_an_output_that_is_always_cut_ends_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(follow, "POLL_S", 0.0)
+    monkeypatch.setattr(follow, "MOST_CUTS", 3)
+
+    def refused(_: str) -> Iterator[bytes]:
+        raise StatusError(502, "", "the node's kubelet does not answer")
+        yield b""
+
+    api = Answers(job(phase="Failed"), pods=([pod(0, main=ran())],), output=refused)
+    assert logs(api, follow=True) == 0
+    assert len(api.asked) == 3
+    assert capsys.readouterr().err == (
+        "[mpiworker-0] no output: the node's kubelet does not answer\n"
+    )

@@ -17,7 +17,7 @@ import yaml
 from central.cli.exit_codes import CannotDo
 from central.cli.jobs import api as apis
 from central.cli.jobs import describe, follow
-from central.cli.jobs.api import Api
+from central.cli.jobs.api import Api, open_api
 from central.cli.main import main
 from central.kube.resource_paths import ResourcePath
 from central.kube.transport.http_client import Client
@@ -467,5 +467,6 @@ def test_watch_prints_a_job_until_it_ends(put: Put, client: Client) -> None:
             reply = client.request("PUT", f"{JOBS}/lm-mpi-job/status", orjson.dumps(changed))
             assert reply.ok
 
-    assert follow.watch_job(Api(client, "default"), "lm-mpi-job", say) == 1
+    with open_api(None, None, None) as user:
+        assert follow.watch_job(user, "lm-mpi-job", say) == 1
     assert lines == ["Pending", "Running", "Failed: PodFailed: exit 3"]
