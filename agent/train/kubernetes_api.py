@@ -28,7 +28,7 @@ class ClusterRefused(Exception):
 
     @property
     def passes(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Returns whether the same request may succeed later."""
         return self.status in (0, 429) or self.status >= 500
 
 

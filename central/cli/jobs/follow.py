@@ -106,7 +106,7 @@ def _follow(api: Api, job: Json, args: argparse.Namespace, printer: "_Printer") 
 
 
 class _Position:
-    """How far an output is printed: what the server repeats after a cut is left out."""
+    """The last line printed of an output: what the server repeats after a cut is left out."""
 
     def __init__(self) -> None:
         self.cuts = 0

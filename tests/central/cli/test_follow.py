@@ -277,8 +277,8 @@ def test_an_output_that_is_cut_is_read_on_without_a_line_lost_or_twice(
         raise Unreachable("truncated")
 
     def refused() -> Iterator[bytes]:
+        yield from ()
         raise StatusError(503, "", "starting")
-        yield b""
 
     outputs = iter(
         [broken(*lines[:3], lines[3][:-3]), refused(), broken(*lines[1:4]), iter([*lines[1:]])]
@@ -309,8 +309,8 @@ def test_an_output_that_is_always_cut_ends_with_its_reason(
     monkeypatch.setattr(follow, "MOST_CUTS", 3)
 
     def refused(_: str) -> Iterator[bytes]:
+        yield from ()
         raise StatusError(502, "", "the node's kubelet does not answer")
-        yield b""
 
     api = Answers(job(phase="Failed"), pods=([pod(0, main=ran())],), output=refused)
     assert logs(api, follow=True) == 0
