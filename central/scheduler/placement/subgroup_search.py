@@ -284,23 +284,21 @@ class _SubgroupSearch:
         groups = self._pods_of[bundle.number]
         for level in self._allowed[bundle.required]:
             if level not in island_masks.PARTS:
-                widest = level == self._allowed[bundle.required][-1]
-                for inside in self._candidates(groups, bundle.existing_rows, level, rows, widest):
+                for inside in self._candidates(bundle, groups, level, rows):
                     yield level, inside
 
     def _to_try(
         self, subgroup: SubgroupRequest, roles: RolePreferences | None, rows: Ints
     ) -> Iterator[Domain]:
         """Each domain inside of the rows that may take the subgroup, those first that it should be in."""
-        levels, groups = self._allowed[subgroup.required], subgroup.groups
-        widest = levels[-1]
-        views = [self._draft.snapshot.view(spec) for spec, _ in groups]
+        levels = self._allowed[subgroup.required]
+        views = [self._draft.snapshot.view(spec) for spec, _ in subgroup.groups]
         if not any(view.gpus or view.share for view in views):  # no part of a node has them
             levels = [NODE, *(level for level in levels if not _on_node(level))]
         if roles is not None and (roles.avoids_one_node or roles.has_absent_partner):
             levels = sorted(levels, key=_on_node)
         for level in levels:
-            found = self._candidates(groups, subgroup.existing_rows, level, rows, level == widest)
+            found = self._candidates(subgroup, subgroup.groups, level, rows)
             for inside in self._preferred_first(roles, level, found):
                 yield level, inside
 
@@ -335,10 +333,9 @@ class _SubgroupSearch:
         yield from (domains[i] for i in sorted(range(len(domains)), key=costs.__getitem__))
 
     def _candidates(
-        self, groups: PodCounts, existing_rows: Sequence[int], level: str, rows: Ints, widest: bool
+        self, placed: SubgroupRequest | Bundle, groups: PodCounts, level: str, rows: Ints
     ) -> Iterator[Ints]:
-        """Yields for each domain of the level that may take the pods those of the given rows that are in it. widest:
-        no wider level follows."""
+        """Yields for each domain of the level that may take the pods those of the given rows that are in it."""
         snapshot = self._draft.snapshot
         among = np.zeros(len(snapshot.columns.names), dtype=np.bool_)
         among[rows] = True
@@ -347,10 +344,9 @@ class _SubgroupSearch:
             view = snapshot.view(spec).refresh()
             inside = np.where(among, view.by_row, 0)
             classes.append((CountedDomains(snapshot, inside, view), count))
-        request = PlacementRequest(groups, existing_rows=tuple(existing_rows))
-        choice = DomainChoice(
-            snapshot, request, classes, limit=TRIED_DOMAINS, widest=level if widest else ""
-        )
+        request = PlacementRequest(groups, existing_rows=tuple(placed.existing_rows))
+        widest = self._allowed[placed.required][-1]
+        choice = DomainChoice(snapshot, request, classes, limit=TRIED_DOMAINS, widest=widest)
         for inside in choice.candidates(level):
             yield inside[among[inside]]
 

@@ -38,7 +38,7 @@ class Subgroup:
             for depth, layer in enumerate(self.policy.layers)
         ]
 
-    def starts_with(self, needs: Mapping[str, "NeededGroups"]) -> str:
+    def composite_to_start(self, needs: Mapping[str, "NeededGroups"]) -> str:
         """Returns the widest CompositePodGroup around it, below the gang's own, that has needs; empty: none."""
         return next((name for name, _ in self.policy.within[1:] if name in needs), "")
 
@@ -139,7 +139,7 @@ class SubgroupDivision:
         units: list[Unit] = [(None, [pod]) for pod in self.ungrouped]
         needs = self._inner_needs()
         for group in self.groups:
-            inner = group.starts_with(needs)
+            inner = group.composite_to_start(needs)
             if group.completable and not (inner and (needs[inner].absent or needs[inner].late)):
                 lacks = group.lacks
                 units += [(group, group.waiting[:lacks])] if lacks else []
@@ -147,17 +147,18 @@ class SubgroupDivision:
         return sorted(units, key=lambda unit: unit[1][0].seen.order)
 
     def steps(self) -> list[list[Unit]]:
-        """Returns the units(), those together that a CompositePodGroup inside the gang's own needs to start."""
+        """Returns the units() one by one, except that a CompositePodGroup inside the gang's own that has not started
+        starts with all units that it needs. Its other units come once it has."""
         steps, needs = list[list[Unit]](), self._inner_needs()
         together: dict[str, list[Unit]] = {}
         for unit in self.units():
-            inner = unit[0].starts_with(needs) if unit[0] is not None else ""
-            if not inner:
-                steps.append([unit])
-            elif inner not in together:
-                steps.append(together.setdefault(inner, [unit]))
-            else:
+            inner = unit[0].composite_to_start(needs) if unit[0] is not None else ""
+            if inner in together:
                 together[inner].append(unit)
+                continue
+            steps.append([unit])
+            if inner:
+                together[inner] = steps[-1]
         for inner, units in together.items():
             left = Counter(needs[inner].least)
             left.subtract(group.policy.name for group in self.groups if not group.lacks)
